@@ -1,0 +1,323 @@
+"""The one place where decisions meet the store.
+
+The server hands in requests; at the end of a round `flush` gives everything that came together to the writer, and
+`delivered` takes the outcomes, answers, and remembers which connection holds which claim. Leases and grace end here,
+by timers on the monotonic clock; the ledger only learns that they did.
+"""
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from secrets import token_hex
+from typing import Any, NamedTuple, Protocol
+
+from gate import errors, ledger
+from gate.interface import ClaimIn, ClaimOut, Decision, Reply, State
+from gate.ledger import Ask, Change, Event, Occurrence
+from gate.rules import SendPolicy
+from gate.stores.base import Step, Store
+from gate.wire import Slot
+from gate.writer import Work
+
+log = logging.getLogger("gate.send")
+
+RETRY_SECONDS = 1.0
+"""When a caller may ask again after the store failed; a lost claim is written down again as late as that."""
+
+Key = tuple[str, datetime]
+
+
+class Timer(Protocol):
+    """What can be cancelled."""
+
+    def cancel(self) -> None: ...
+
+
+class Caller(Protocol):
+    """A connection, as the engine sees it."""
+
+    closed: bool
+    uid: int
+    pid: int
+    claims: "set[str]"
+    holder: str | None
+
+    def reply(self, slot: Slot, reply: Reply, *, continues: bool = False) -> None: ...
+    def fail(self, slot: Slot, error: errors.CallError) -> None: ...
+    def never_read(self, slot: Slot) -> bool: ...
+
+
+class Request(NamedTuple):
+    """A call that waits for its answer."""
+
+    caller: Caller
+    slot: Slot
+
+    def reply(self, reply: Reply, *, continues: bool = False) -> None:
+        """Answer it."""
+        self.caller.reply(self.slot, reply, continues=continues)
+
+    def fail(self, error: errors.CallError) -> None:
+        """Answer it with an error."""
+        self.caller.fail(self.slot, error)
+
+
+class Live:
+    """A claim in flight: who holds it, by which answer, and the timer that ends it."""
+
+    __slots__ = ("asked", "caller", "grace", "key", "slot", "timer", "token")
+
+    def __init__(self, token: str, key: Key, grace: float) -> None:
+        self.token = token
+        self.key = key
+        self.grace = grace
+        self.caller: Caller | None = None
+        self.slot: Slot | None = None
+        self.timer: Timer | None = None
+        self.asked = 0
+        """How many of its holder's questions are on their way: its holder lives, so nothing ends meanwhile."""
+
+
+class Engine:
+    """Claims, confirms and releases; leases and grace; those who wait for an outcome."""
+
+    def __init__(
+        self,
+        policy: Callable[[str], SendPolicy],
+        submit: Callable[[list[Work]], None],
+        after: Callable[[float, Callable[[], None]], Timer],
+    ) -> None:
+        self.policy = policy
+        self._submit = submit
+        self._after = after
+        self._inbox: list[Work] = []
+        self._live: dict[str, Live] = {}
+        self._holding: dict[Key, str] = {}
+        self._waiters: dict[Key, deque[tuple[Request, Ask]]] = {}
+        self.counts: Counter[Decision] = Counter()
+        self.pending = 0
+        """How many works are with the writer."""
+        self.problem: str | None = None
+        """Why the store cannot be written, while it cannot."""
+
+    # -- what callers ask
+
+    def claim(self, request: Request, claim: ClaimIn) -> None:
+        """Answer `io.schedulegate.Send.Claim`; with `more`, a `held` is followed by the outcome."""
+        try:
+            ask = ledger.ask(claim, claim.token or token_hex(16), self.policy(claim.schedule))
+        except errors.InvalidClaim as error:
+            request.fail(error)
+            return
+        request.caller.holder = ask.holder
+        self._ask(request, ask)
+
+    def _ask(self, request: Request, ask: Ask) -> None:
+        live = self._live.get(ask.token)
+        if live is not None:
+            live.asked += 1
+        step = Step(ask.token, ask.schedule, ask.at, partial(ledger.claim, ask))
+        self._put(Work(partial(self._claimed, request, ask, live), step=step))
+
+    def settle(self, request: Request, event: Event, token: str) -> None:
+        """Answer Confirm or Release."""
+        live = self._live.get(token)
+        if live is not None:
+            live.asked += 1
+        self._put(Work(partial(self._settled, request, live), step=_settling(event, token)))
+
+    def resend(self, request: Request, schedule: str, at: datetime) -> None:
+        """Answer `io.schedulegate.Control.Resend`."""
+        step = Step(None, schedule, at, partial(ledger.resend, schedule, at))
+        self._put(Work(partial(self._settled, request, None), step=step))
+
+    def query(self, request: Request, query: Callable[[Store], Any], answer: Callable[[Any], Reply]) -> None:
+        """Answer with what `answer` makes of a question to the store."""
+        self._put(Work(partial(self._queried, request, answer), query=query))
+
+    def background(self, work: Work) -> None:
+        """Work that no caller waits for."""
+        self._put(work)
+        self.flush()
+
+    def _put(self, work: Work) -> None:
+        self._inbox.append(work)
+
+    def flush(self) -> None:
+        """Give the writer everything that came since the last flush."""
+        if self._inbox:
+            works, self._inbox = self._inbox, []
+            self.pending += len(works)
+            self._submit(works)
+
+    # -- what the store answered
+
+    def delivered(self, works: list[Work]) -> None:
+        """Take outcomes from the writer."""
+        self.pending -= len(works)
+        for work in works:
+            work.then(work.outcome)
+        self.flush()
+
+    def _claimed(self, request: Request, ask: Ask, live: Live | None, outcome: Any) -> None:
+        if live is not None:
+            live.asked -= 1
+        change = self._checked(request, outcome)
+        if change is None:
+            return
+        answer = change.answer
+        if isinstance(answer, errors.CallError):
+            request.fail(answer)
+            return
+        assert isinstance(answer, ClaimOut)
+        self.counts[answer.decision] += 1
+        if log.isEnabledFor(logging.DEBUG):
+            _log_answer(request.caller, ask, answer)
+        if change.occurrence is not None:
+            self._granted(request, ask, change.occurrence)
+        waits = answer.decision is Decision.HELD and request.slot.call is not None and request.slot.call.more
+        request.reply(answer, continues=waits)
+        if waits:
+            self._waiters.setdefault((ask.schedule, answer.at), deque()).append((request, ask))
+
+    def _granted(self, request: Request, ask: Ask, record: Occurrence) -> None:
+        live = self._live.get(ask.token)
+        if live is None:
+            live = self._hold(record, ask.policy.grace)
+        elif live.caller is not None and live.caller is not request.caller:
+            live.caller.claims.discard(ask.token)
+        live.caller, live.slot = request.caller, request.slot
+        request.caller.claims.add(ask.token)
+        self._arm(live, ask.lease, Event.EXPIRED)
+        if request.caller.closed:
+            self._lose(live, Event.UNREAD)
+
+    def _settled(self, request: Request | None, live: Live | None, outcome: Any) -> None:
+        if live is not None:
+            live.asked -= 1
+        change = self._checked(request, outcome)
+        if change is None:
+            return
+        if change.occurrence is not None:
+            self._changed(change.occurrence)
+        if request is None:
+            return
+        if isinstance(change.answer, errors.CallError):
+            request.fail(change.answer)
+        else:
+            request.reply(change.answer)
+
+    def _queried(self, request: Request, answer: Callable[[Any], Reply], outcome: Any) -> None:
+        if isinstance(outcome, Exception):
+            self._failed(request, outcome)
+        else:
+            request.reply(answer(outcome))
+
+    def _checked(self, request: Request | None, outcome: Change | Exception) -> Change | None:
+        if isinstance(outcome, Exception):
+            self._failed(request, outcome)
+            return None
+        if self.problem is not None:
+            log.warning("the store can be written again", extra={"before": self.problem})
+            self.problem = None
+            self._put(Work(self._adopt, query=lambda store: store.open_claims()))
+        return outcome
+
+    def _failed(self, request: Request | None, error: Exception) -> None:
+        if isinstance(error, errors.StoreError) and self.problem != str(error):
+            self.problem = str(error)
+            log.error("the store failed; nothing is granted until it is back: %s", error)
+        if request is not None:
+            request.fail(errors.StoreUnavailable(retry_after=RETRY_SECONDS))
+
+    # -- claims in flight
+
+    def _hold(self, record: Occurrence, grace: float) -> Live:
+        live = Live(record.token, (record.schedule, record.at), grace)
+        self._live[live.token] = live
+        self._holding[live.key] = live.token
+        return live
+
+    def adopt(self, claims: list[Occurrence]) -> None:
+        """Take over claims that the store knows and no connection holds: after a start, or when a store is back."""
+        for record in claims:
+            if record.token not in self._live:
+                live = self._hold(record, self.policy(record.schedule).grace)
+                self._arm(live, live.grace, Event.LOST)
+
+    def _adopt(self, outcome: Any) -> None:
+        if not isinstance(outcome, Exception):
+            self.adopt(outcome)
+
+    def hung_up(self, caller: Caller) -> None:
+        """A connection closed: its claims stay held for a grace, but for those whose grant was never read."""
+        for live in [self._live[token] for token in caller.claims]:
+            if live.slot is not None and caller.never_read(live.slot):
+                self._lose(live, Event.UNREAD)
+            else:
+                self._arm(live, live.grace, Event.LOST)
+            live.caller = live.slot = None
+        caller.claims.clear()
+
+    def _arm(self, live: Live, seconds: float, event: Event) -> None:
+        """A claim has one timer: its lease while it is held, its grace when its connection is gone."""
+        if live.timer is not None:
+            live.timer.cancel()
+        live.timer = self._after(seconds, partial(self._over, live, event))
+
+    def _over(self, live: Live, event: Event) -> None:
+        if live.asked:
+            self._arm(live, RETRY_SECONDS, event)
+        else:
+            self._lose(live, event)
+
+    def _lose(self, live: Live, event: Event) -> None:
+        self.background(Work(partial(self._lost, live, event), step=_settling(event, live.token)))
+
+    def _lost(self, live: Live, event: Event, outcome: Any) -> None:
+        if isinstance(outcome, Exception) and self._live.get(live.token) is live:
+            self._arm(live, RETRY_SECONDS, event)
+        self._settled(None, None, outcome)
+
+    def _changed(self, record: Occurrence) -> None:
+        """An occurrence was settled or fell in doubt: nobody holds it any more, and those who wait ask again."""
+        if record.state is State.DOUBT:
+            log.warning(
+                "in doubt: %s", record.reason, extra={"schedule": record.schedule, "at": record.at, "by": record.holder}
+            )
+        key = (record.schedule, record.at)
+        self._forget(key)
+        for request, ask in self._waiters.pop(key, ()):
+            if not request.caller.closed:
+                self._ask(request, ask)
+
+    def _forget(self, key: Key) -> None:
+        live = self._live.pop(self._holding.pop(key, ""), None)
+        if live is None:
+            return
+        if live.timer is not None:
+            live.timer.cancel()
+        if live.caller is not None:
+            live.caller.claims.discard(live.token)
+
+
+def _settling(event: Event, token: str) -> Step:
+    return Step(token, None, None, partial(ledger.settle, event, token))
+
+
+def _log_answer(caller: Caller, ask: Ask, answer: ClaimOut) -> None:
+    log.debug(
+        "%s",
+        "granted" if answer.decision is Decision.SEND else "refused",
+        extra={
+            "schedule": ask.schedule,
+            "at": answer.at,
+            "decision": answer.decision.value,
+            "reason": answer.reason,
+            "holder": ask.holder,
+            "uid": caller.uid,
+            "pid": caller.pid,
+        },
+    )

@@ -1,0 +1,230 @@
+"""The interfaces as types: one frozen struct per method and reply, and the table that names them.
+
+The hand-written `.varlink` files beside this module are the contract; `tests/test_interface.py` holds both
+together. Instants go in as strings, so that a naive or odd one gets our own error, and come out as aware
+datetimes, which msgspec writes as RFC 3339 in UTC.
+"""
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
+
+Instant = Annotated[datetime, Meta(tz=True)]
+
+
+class Decision(StrEnum):
+    """What a claim was answered. Only `send` allows a send."""
+
+    SEND = "send"
+    SENT = "sent"
+    HELD = "held"
+    DOUBT = "doubt"
+    WAIT = "wait"
+    LATE = "late"
+    PAUSED = "paused"
+
+
+class State(StrEnum):
+    """Where an occurrence stands in the ledger."""
+
+    CLAIMED = "claimed"
+    SENT = "sent"
+    DOUBT = "doubt"
+    RELEASED = "released"
+
+
+class Wire(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of all parameters and replies."""
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """Base of all replies: a client of today understands a gate of tomorrow that says more."""
+
+
+class Empty(Wire, frozen=True, kw_only=True):
+    """No parameters."""
+
+
+class Done(Reply, frozen=True, kw_only=True):
+    """An empty reply."""
+
+
+class ClaimIn(Wire, frozen=True, kw_only=True):
+    schedule: str
+    holder: str
+    at: str | None = None
+    every: float | None = None
+    once: bool | None = None
+    deadline: float | None = None
+    lease: float | None = None
+    token: str | None = None
+    title: str | None = None
+
+
+class ClaimOut(Reply, frozen=True, kw_only=True):
+    decision: Decision
+    reason: str
+    at: Instant
+    token: str | None = None
+    until: Instant | None = None
+    by: str | None = None
+
+
+class TokenIn(Wire, frozen=True, kw_only=True):
+    token: str
+
+
+class StoreInfo(Reply, frozen=True, kw_only=True):
+    kind: str
+    url: str
+    healthy: bool
+    problem: str | None
+    bytes: int
+
+
+class Tzdata(Reply, frozen=True, kw_only=True):
+    source: str
+    version: str
+
+
+class Counts(Reply, frozen=True, kw_only=True):
+    send: int = 0
+    sent: int = 0
+    held: int = 0
+    doubt: int = 0
+    wait: int = 0
+    late: int = 0
+    paused: int = 0
+
+
+class ScheduleInfo(Reply, frozen=True, kw_only=True):
+    schedule: str
+    title: str | None
+    known_since: Instant
+    at: Instant
+    state: State
+    by: str
+
+
+class OccurrenceInfo(Reply, frozen=True, kw_only=True):
+    schedule: str
+    title: str | None
+    at: Instant
+    state: State
+    by: str
+    reason: str
+    claimed: Instant
+    until: Instant
+    settled: Instant | None
+    grants: int
+
+
+class HolderInfo(Reply, frozen=True, kw_only=True):
+    holder: str
+    uid: int
+    gid: int
+    pid: int
+    since: Instant
+    claims: int
+
+
+class StatusIn(Wire, frozen=True, kw_only=True):
+    limit: Annotated[int, Meta(ge=0, le=1000)] | None = None
+
+
+class StatusOut(Reply, frozen=True, kw_only=True):
+    version: str
+    pid: int
+    started: Instant
+    now: Instant
+    socket: str
+    state: str | None
+    config: str | None
+    store: StoreInfo
+    tzdata: Tzdata
+    connections: int
+    counts: Counts
+    schedules: list[ScheduleInfo]
+    schedules_total: int
+    doubts: list[OccurrenceInfo]
+    doubts_total: int
+    holders: list[HolderInfo]
+
+
+class HistoryIn(Wire, frozen=True, kw_only=True):
+    schedule: str | None = None
+    since: str | None = None
+    limit: Annotated[int, Meta(ge=0, le=1000)] | None = None
+
+
+class HistoryOut(Reply, frozen=True, kw_only=True):
+    occurrences: list[OccurrenceInfo]
+
+
+class ResendIn(Wire, frozen=True, kw_only=True):
+    schedule: str
+    at: str
+
+
+class GetInfoOut(Reply, frozen=True, kw_only=True):
+    vendor: str
+    product: str
+    version: str
+    url: str
+    interfaces: list[str]
+
+
+class GetInterfaceDescriptionIn(Wire, frozen=True, kw_only=True):
+    interface: str
+
+
+class GetInterfaceDescriptionOut(Reply, frozen=True, kw_only=True):
+    description: str
+
+
+class Method(NamedTuple):
+    """What a method takes and answers."""
+
+    takes: type[Wire]
+    answers: type[Reply]
+
+
+METHODS: dict[str, Method] = {
+    "org.varlink.service.GetInfo": Method(Empty, GetInfoOut),
+    "org.varlink.service.GetInterfaceDescription": Method(GetInterfaceDescriptionIn, GetInterfaceDescriptionOut),
+    "io.schedulegate.Send.Claim": Method(ClaimIn, ClaimOut),
+    "io.schedulegate.Send.Confirm": Method(TokenIn, Done),
+    "io.schedulegate.Send.Release": Method(TokenIn, Done),
+    "io.schedulegate.Control.Status": Method(StatusIn, StatusOut),
+    "io.schedulegate.Control.History": Method(HistoryIn, HistoryOut),
+    "io.schedulegate.Control.Resend": Method(ResendIn, Done),
+}
+INTERFACES = tuple(dict.fromkeys(name.rpartition(".")[0] for name in METHODS))
+
+
+class NotAnInstant(ValueError):
+    """Not an RFC 3339 instant with a zone; the text says why."""
+
+
+def instant(text: str) -> datetime:
+    """Read an RFC 3339 string with a zone as an aware UTC datetime; raises NotAnInstant."""
+    try:
+        value = msgspec.convert(text, datetime)
+    except msgspec.ValidationError:
+        raise NotAnInstant(f"{text!r} is not an RFC 3339 instant such as 2026-11-30T12:00:00Z") from None
+    if value.tzinfo is None:
+        raise NotAnInstant(f"{text!r} has no zone: write 2026-11-30T12:00:00Z or 2026-11-30T13:00:00+01:00")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise NotAnInstant(f"{text!r} is outside the years 1 to 9999 in UTC") from None
+
+
+def rfc3339(value: datetime) -> str:
+    """Write an aware datetime as RFC 3339 in UTC; raises NotAnInstant for a naive one."""
+    if value.tzinfo is None:
+        raise NotAnInstant(f"{value!r} has no zone: give it one, such as tzinfo=datetime.UTC")
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,320 @@
+"""One trio task that reads and writes all connections.
+
+The connections live in an epoll of their own, and trio waits for that one descriptor: one scheduler pass serves
+every connection that is ready. In a round each of them gives up to READ_BYTES, its calls are handed to `serve`, and
+when all are handed over `end_round` lets the engine pass them on together. Each connection's answers leave with one
+write.
+
+Limits, each with its own error: see `Limits`. A peer that does not read its answers is not read from, and after a
+while is closed; nobody else waits for it.
+"""
+
+import errno
+import logging
+import select
+import socket
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+import trio
+from msgspec import Struct
+
+from gate import errors, peer
+from gate.interface import Reply
+from gate.timers import Timers
+from gate.wire import MESSAGE_BYTES, PIPELINED_CALLS, ServerProtocol, Slot
+
+log = logging.getLogger("gate.server")
+
+READ_BYTES = 16 * 1024
+EVENTS_MAX = 512
+ACCEPT_AGAIN_SECONDS = 0.1
+_ONLY_IN = select.EPOLLIN
+_GONE = (BrokenPipeError, ConnectionResetError)
+
+
+class Limits(Struct, frozen=True):
+    """What one peer may take. Sizes in bytes, durations in seconds."""
+
+    message_bytes: int = MESSAGE_BYTES
+    connections: int = 1000
+    calls: int = PIPELINED_CALLS
+    message_seconds: float = 10.0
+    unread_bytes: int = 256 * 1024
+    """With more answers unread than this a connection is not read from."""
+    unread_seconds: float = 30.0
+    """How long a peer may leave answers unread before it is closed."""
+
+
+class Connection:
+    """One connection; the engine knows it as the caller of its calls."""
+
+    def __init__(self, reactor: "Reactor", sock: socket.socket, since: datetime) -> None:
+        self._reactor = reactor
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.since = since
+        self.pid, self.uid, self.gid = peer.credentials(sock)
+        self.protocol = ServerProtocol(reactor.limits.message_bytes, reactor.limits.calls)
+        self.claims: set[str] = set()
+        self.holder: str | None = None
+        self.closed = False
+        self.reset = False
+        """The peer closed and left something unread."""
+        self.ended = False
+        """The peer will send no more."""
+        self.written = 0
+        self.out = b""
+        self.watched = _ONLY_IN
+        self.begun: object | None = None
+
+    def reply(self, slot: Slot, reply: Reply, *, continues: bool = False) -> None:
+        """Answer a call of this connection."""
+        self.protocol.reply(slot, reply, continues=continues)
+        self._reactor.dirty.add(self)
+
+    def fail(self, slot: Slot, error: errors.CallError) -> None:
+        """Answer a call of this connection with an error."""
+        self.protocol.fail(slot, error)
+        self._reactor.dirty.add(self)
+
+    def never_read(self, slot: Slot) -> bool:
+        """Whether the peer, which is gone, cannot have read this answer whole.
+
+        What was not written was not read. When the peer closed with something unread (ECONNRESET), that was at
+        least the end of what was written last.
+        """
+        return slot.end is None or slot.end > self.written or (self.reset and slot.end == self.protocol.queued)
+
+
+class Reactor:
+    """Accepts, reads, writes and closes."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        timers: Timers,
+        now: Callable[[], datetime],
+        serve: Callable[[Connection, Slot], None],
+        end_round: Callable[[], None],
+        hung_up: Callable[[Connection], None],
+    ) -> None:
+        self.limits = limits
+        self.connections: dict[int, Connection] = {}
+        self.dirty: set[Connection] = set()
+        self._timers = timers
+        self._now = now
+        self._serve = serve
+        self._end_round = end_round
+        self._hung_up = hung_up
+        self._epoll = select.epoll()
+        self._listeners: dict[int, socket.socket] = {}
+        self._emptied = trio.Event()
+
+    # -- the loop
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        while True:
+            await trio.lowlevel.wait_readable(self._epoll.fileno())
+            for fd, events in self._epoll.poll(0, EVENTS_MAX):
+                if fd in self._listeners:
+                    self._accept(self._listeners[fd])
+                elif fd in self.connections:
+                    self._ready(self.connections[fd], events)
+            self._end_round()
+            self.flush()
+
+    def listen(self, sock: socket.socket) -> None:
+        """Accept connections of a listening socket."""
+        sock.setblocking(False)
+        self._listeners[sock.fileno()] = sock
+        self._epoll.register(sock.fileno(), _ONLY_IN)
+
+    def stop_listening(self) -> trio.Event:
+        """Accept no more, and read no more; the event comes when all that was read is answered."""
+        for fd in self._listeners:
+            self._epoll.unregister(fd)
+        self._listeners.clear()
+        for connection in self.connections.values():
+            connection.ended = True
+        self.dirty.update(self.connections.values())
+        self.flush()
+        if not self.connections:
+            self._emptied.set()
+        return self._emptied
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in list(self.connections.values()):
+            self._close(connection)
+        self._epoll.close()
+
+    # -- accepting
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(self.limits.connections):
+            try:
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._accept_later(listener, error)
+                return
+            sock.setblocking(False)
+            if len(self.connections) >= self.limits.connections:
+                self._turn_away(sock)
+                continue
+            connection = Connection(self, sock, self._now())
+            self.connections[connection.fd] = connection
+            self._epoll.register(connection.fd, _ONLY_IN)
+
+    def _accept_later(self, listener: socket.socket, error: OSError) -> None:
+        """No descriptors, no memory: those who are here go on, the next one waits a moment."""
+        if error.errno == errno.ECONNABORTED:
+            return
+        log.warning("cannot accept a connection: %s", error)
+        fd = listener.fileno()
+        self._epoll.modify(fd, 0)
+
+        def again() -> None:
+            if fd in self._listeners:
+                self._epoll.modify(fd, _ONLY_IN)
+
+        self._timers.after(ACCEPT_AGAIN_SECONDS, again)
+
+    def _turn_away(self, sock: socket.socket) -> None:
+        protocol = ServerProtocol()
+        protocol.refuse(errors.TooManyConnections(limit=self.limits.connections))
+        with sock:
+            try:
+                sock.send(protocol.take())
+            except OSError as error:
+                log.debug("one connection too many, gone already: %s", error)
+
+    # -- reading
+
+    def _ready(self, connection: Connection, events: int) -> None:
+        if events & select.EPOLLOUT:
+            self._write(connection)
+        if connection.closed:
+            return
+        if connection.ended or connection.watched & _ONLY_IN == 0:
+            if events & (select.EPOLLHUP | select.EPOLLERR):
+                self._lost(connection, None)
+            return
+        try:
+            data = connection.sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lost(connection, error)
+            return
+        if data:
+            self._read(connection, data)
+        else:
+            self._end(connection, gone=bool(events & select.EPOLLHUP))
+
+    def _read(self, connection: Connection, data: bytes) -> None:
+        protocol = connection.protocol
+        frames = protocol.frames
+        for slot in protocol.receive(data):
+            self._serve(connection, slot)
+        if protocol.frames != frames or not protocol.begun:
+            connection.begun = None
+        if protocol.begun and connection.begun is None:
+            connection.begun = mark = object()
+            self._timers.after(self.limits.message_seconds, partial(self._overdue, connection, mark))
+        self.dirty.add(connection)
+
+    def _overdue(self, connection: Connection, mark: object) -> None:
+        if connection.begun is mark and not connection.closed:
+            connection.protocol.refuse(errors.MessageTimeout(seconds=self.limits.message_seconds))
+            self.dirty.add(connection)
+            self.flush()
+
+    def _end(self, connection: Connection, *, gone: bool) -> None:
+        """The peer sends no more: whoever only shut down its sending side still gets its answers."""
+        connection.ended = True
+        if gone:
+            self._close(connection)
+        else:
+            self.dirty.add(connection)
+
+    def _lost(self, connection: Connection, error: OSError | None) -> None:
+        """The peer is gone: whether it left answers unread shows in the error, or in the one that still waits."""
+        waiting = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        connection.reset = isinstance(error, ConnectionResetError) or waiting == errno.ECONNRESET
+        if error is not None and not isinstance(error, _GONE):
+            log.warning("a connection failed: %s", error, extra={"uid": connection.uid, "pid": connection.pid})
+        self._close(connection)
+
+    # -- writing
+
+    def flush(self) -> None:
+        """Write what can be written of all answers that were made since the last flush."""
+        while self.dirty:
+            self._write(self.dirty.pop())
+
+    def _write(self, connection: Connection) -> None:
+        if connection.closed:
+            return
+        connection.out += connection.protocol.take()
+        if connection.out:
+            try:
+                sent = connection.sock.send(connection.out)
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                self._lost(connection, error)
+                return
+            connection.written += sent
+            connection.out = connection.out[sent:]
+        if connection.out:
+            self._wait_until_read(connection)
+        elif connection.protocol.hang_up or (connection.ended and not connection.protocol.waiting):
+            self._close(connection)
+            return
+        self._watch(connection)
+
+    def _wait_until_read(self, connection: Connection) -> None:
+        if connection.watched & select.EPOLLOUT:
+            return
+        written = connection.written
+
+        def check() -> None:
+            nonlocal written
+            if connection.closed or not connection.out:
+                return
+            if connection.written == written:
+                log.warning("closed: answers left unread", extra={"uid": connection.uid, "pid": connection.pid})
+                self._close(connection)
+                return
+            written = connection.written
+            self._timers.after(self.limits.unread_seconds, check)
+
+        self._timers.after(self.limits.unread_seconds, check)
+
+    def _watch(self, connection: Connection) -> None:
+        """Wait for what is of use: for room while answers wait, for calls while the peer reads its answers."""
+        reading = not connection.ended and not connection.protocol.hang_up
+        reading = reading and len(connection.out) <= self.limits.unread_bytes
+        watched = (_ONLY_IN if reading else 0) | (select.EPOLLOUT if connection.out else 0)
+        if watched != connection.watched:
+            connection.watched = watched
+            self._epoll.modify(connection.fd, watched)
+
+    # -- closing
+
+    def _close(self, connection: Connection) -> None:
+        if connection.closed:
+            return
+        connection.closed = True
+        del self.connections[connection.fd]
+        self._epoll.unregister(connection.fd)
+        connection.sock.close()
+        self.dirty.discard(connection)
+        self._hung_up(connection)
+        if not self.connections and not self._listeners:
+            self._emptied.set()

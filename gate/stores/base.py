@@ -1,0 +1,155 @@
+"""The contract of a store, and the part that all stores share: reading what a step names, and deciding.
+
+`apply(steps)` is the only way to write. For each step in turn the store reads the records that the step names (and
+sees what earlier steps of the batch wrote), calls `decide(view, now)` and keeps the change; then it writes all
+changes, all or nothing. It raises StoreError when nothing was written.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from gate.ledger import Change, Occurrence, Schedule, Token, View
+
+log = logging.getLogger("gate.store")
+
+HORIZON_DEFAULT_DAYS = 14
+TOKEN_DAYS = 1
+"""How long a token is known: as long as a retry of Confirm or Release may come."""
+SCHEDULE_DAYS = 400
+"""How long a recurring schedule is known that nobody asks for any more: a yearly one must survive."""
+
+
+class Step(NamedTuple):
+    """One decision: what it needs to see, and the function that decides.
+
+    `token` names an occurrence by the claim that it was granted to; where that token is unknown (or None),
+    `schedule` and `at` name it; without `at` it is the schedule's newest.
+    """
+
+    token: str | None
+    schedule: str | None
+    at: datetime | None
+    decide: Callable[[View, datetime], Change]
+
+
+Outcome = Change | Exception
+"""What became of a step; an exception is a fault of ours, never of the store."""
+
+
+class Listed(NamedTuple):
+    """A schedule and its newest occurrence."""
+
+    schedule: Schedule
+    occurrence: Occurrence
+
+
+class Titled(NamedTuple):
+    """An occurrence and what people call its schedule."""
+
+    title: str | None
+    occurrence: Occurrence
+
+
+class Store(Protocol):
+    """What the engine needs of a store. All methods block, and are called from one thread."""
+
+    kind: str
+    url: str
+
+    def now(self) -> datetime:
+        """The store's own clock: the one that judges what is due and what is late."""
+        ...
+
+    def apply(self, steps: Sequence[Step]) -> list[Outcome]:
+        """Decide all steps and write their changes in one transaction; raises StoreError when nothing was written."""
+        ...
+
+    def open_claims(self) -> list[Occurrence]:
+        """Every occurrence that is claimed."""
+        ...
+
+    def schedules(self, limit: int) -> tuple[int, list[Listed]]:
+        """How many schedules are known, and those used last."""
+        ...
+
+    def doubts(self, limit: int) -> tuple[int, list[Titled]]:
+        """How many occurrences are in doubt, and the newest of them."""
+        ...
+
+    def history(self, schedule: str | None, since: datetime | None, limit: int) -> list[Titled]:
+        """The newest occurrences of one schedule, or those of all that changed last; by `at`, the newest first."""
+        ...
+
+    def size(self) -> int:
+        """How many bytes the store takes on disk."""
+        ...
+
+    def prune(self, limit: int) -> int:
+        """Forget at most `limit` records that are older than is kept; returns how many it forgot."""
+        ...
+
+    def warm_up(self) -> None:
+        """Whatever makes later writes faster; called once, when the gate already listens."""
+        ...
+
+    def close(self) -> None:
+        """Give up the store's resources."""
+        ...
+
+
+class Tables(Protocol):
+    """Reading one record of each kind."""
+
+    def get_schedule(self, name: str) -> Schedule | None: ...
+    def get_occurrence(self, schedule: Schedule, at: datetime) -> Occurrence | None: ...
+    def get_token(self, token: str) -> Token | None: ...
+
+
+class Batch:
+    """The changes of a batch on top of a store's tables, so that each step sees those before it."""
+
+    __slots__ = ("_tables", "horizon", "now", "occurrences", "schedules", "tokens")
+
+    def __init__(self, tables: Tables, now: datetime, horizon: datetime) -> None:
+        self._tables = tables
+        self.now = now
+        self.horizon = horizon
+        self.schedules: dict[str, Schedule] = {}
+        self.occurrences: dict[tuple[str, datetime], Occurrence] = {}
+        self.tokens: dict[str, Token] = {}
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self.schedules or self.occurrences or self.tokens)
+
+    def decide(self, step: Step) -> Outcome:
+        """Run one step; a fault in it is its own, and leaves the others alone."""
+        try:
+            change = step.decide(self.view(step), self.now)
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            log.exception("a decision failed", extra={"schedule": step.schedule, "at": step.at})
+            return error
+        if change.schedule is not None:
+            self.schedules[change.schedule.name] = change.schedule
+        if change.occurrence is not None:
+            self.occurrences[change.occurrence.schedule, change.occurrence.at] = change.occurrence
+        if change.token is not None:
+            self.tokens[change.token.token] = change.token
+        return change
+
+    def view(self, step: Step) -> View:
+        """What the store knows of what a step names."""
+        token = None if step.token is None else self.tokens.get(step.token) or self._tables.get_token(step.token)
+        name, at = (step.schedule, step.at) if token is None else (token.schedule, token.at)
+        schedule = None if name is None else self.schedules.get(name) or self._tables.get_schedule(name)
+        occurrence = None
+        if schedule is not None:
+            at = at or schedule.newest
+            occurrence = self.occurrences.get((schedule.name, at))
+            # Nothing newer than the newest has ever been granted: the common claim reads no record at all.
+            if occurrence is None and at <= schedule.newest:
+                occurrence = self._tables.get_occurrence(schedule, at)
+        return View(schedule=schedule, occurrence=occurrence, token=token, horizon=self.horizon)

@@ -1,0 +1,115 @@
+"""The reference store: dictionaries. For tests and dry runs; nothing survives the process."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from gate.clock import Clock
+from gate.interface import State
+from gate.ledger import EPOCH, Occurrence, Schedule, Token
+from gate.stores.base import SCHEDULE_DAYS, TOKEN_DAYS, Batch, Listed, Outcome, Step, Titled
+
+
+class MemoryStore:
+    """Records in dictionaries, written one batch at a time."""
+
+    kind = "memory"
+    url = "memory:"
+
+    def __init__(self, clock: Clock, keep: float) -> None:
+        self._clock = clock
+        self._keep = timedelta(seconds=keep)
+        self._forgotten = EPOCH
+        self._schedules: dict[str, Schedule] = {}
+        self._occurrences: dict[tuple[str, datetime], Occurrence] = {}
+        self._tokens: dict[str, Token] = {}
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def get_schedule(self, name: str) -> Schedule | None:
+        return self._schedules.get(name)
+
+    def get_occurrence(self, schedule: Schedule, at: datetime) -> Occurrence | None:
+        return self._occurrences.get((schedule.name, at))
+
+    def get_token(self, token: str) -> Token | None:
+        return self._tokens.get(token)
+
+    def apply(self, steps: Sequence[Step]) -> list[Outcome]:
+        now = self.now()
+        batch = Batch(self, now, max(now - self._keep, self._forgotten))
+        outcomes = [batch.decide(step) for step in steps]
+        self._schedules |= batch.schedules
+        self._occurrences |= batch.occurrences
+        self._tokens |= batch.tokens
+        return outcomes
+
+    def open_claims(self) -> list[Occurrence]:
+        return [o for o in self._occurrences.values() if o.state is State.CLAIMED]
+
+    def schedules(self, limit: int) -> tuple[int, list[Listed]]:
+        used = sorted(self._schedules.values(), key=lambda s: (s.touched, s.name), reverse=True)
+        return len(used), [Listed(s, self._occurrences[s.name, s.newest]) for s in used[:limit]]
+
+    def doubts(self, limit: int) -> tuple[int, list[Titled]]:
+        doubts = self._titled(o for o in self._occurrences.values() if o.state is State.DOUBT)
+        return len(doubts), doubts[:limit]
+
+    def history(self, schedule: str | None, since: datetime | None, limit: int) -> list[Titled]:
+        wanted = [
+            o for o in self._occurrences.values() if schedule in (None, o.schedule) and (since is None or o.at >= since)
+        ]
+        if schedule is None:
+            wanted.sort(key=lambda o: o.touched, reverse=True)
+            del wanted[limit:]
+        return self._titled(wanted)[:limit]
+
+    def size(self) -> int:
+        return 0
+
+    def _titled(self, occurrences: Iterable[Occurrence]) -> list[Titled]:
+        newest_first = sorted(occurrences, key=lambda o: (o.at, o.schedule), reverse=True)
+        return [Titled(self._schedules[o.schedule].title, o) for o in newest_first]
+
+    def prune(self, limit: int) -> int:
+        now = self.now()
+        forgotten = self._prune_tokens(now, limit)
+        forgotten += self._prune_occurrences(now - self._keep, limit - forgotten)
+        return forgotten + self._prune_schedules(now, limit - forgotten)
+
+    def _prune_tokens(self, now: datetime, limit: int) -> int:
+        old = [t.token for t in self._tokens.values() if t.born < now - timedelta(days=TOKEN_DAYS)][:limit]
+        for token in old:
+            del self._tokens[token]
+        return len(old)
+
+    def _prune_occurrences(self, before: datetime, limit: int) -> int:
+        """The newest occurrence of a schedule stays: an interval counts from it, and people look for it."""
+        old = [
+            o
+            for o in self._occurrences.values()
+            if o.touched < before and o.state is not State.CLAIMED and o.at < self._schedules[o.schedule].newest
+        ][:limit]
+        for o in old:
+            del self._occurrences[o.schedule, o.at]
+            self._forgotten = max(self._forgotten, o.touched)
+        return len(old)
+
+    def _prune_schedules(self, now: datetime, limit: int) -> int:
+        """One-offs go when they have not been asked for as long as is kept, recurring schedules much later."""
+        kept = {True: self._keep, False: max(self._keep, timedelta(days=SCHEDULE_DAYS))}
+        busy = {o.schedule for o in self._occurrences.values() if o.state is State.CLAIMED}
+        old = [s for s in self._schedules.values() if s.touched < now - kept[s.once] and s.name not in busy][
+            : max(limit, 0)
+        ]
+        for s in old:
+            del self._schedules[s.name]
+            for key in [key for key in self._occurrences if key[0] == s.name]:
+                del self._occurrences[key]
+        return len(old)
+
+    def warm_up(self) -> None:
+        """Nothing to warm up."""
+
+    def close(self) -> None:
+        """Nothing to give up."""

@@ -1,0 +1,419 @@
+"""The default store: one SQLite file for one host.
+
+WAL and `synchronous=FULL`: what was answered survives a power cut. One connection, used by one thread; no other
+process writes the file (the state directory is locked), so what was read once may be remembered. A damaged or foreign
+file is refused before anything is written to it. After a fault the file is opened anew at the next use.
+
+Instants are integers: microseconds since 1970 in UTC.
+"""
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gate.clock import Clock
+from gate.errors import StoreError
+from gate.interface import State
+from gate.ledger import EARLY_SECONDS, EPOCH, Occurrence, Schedule, Token
+from gate.stores.base import SCHEDULE_DAYS, TOKEN_DAYS, Batch, Listed, Outcome, Step, Titled
+from gate.stores.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
+
+BUSY_SECONDS = 0.25
+CHECK_BYTES = 64 * 1024 * 1024
+"""Up to this size a file is checked whole when it is opened."""
+REMEMBERED = 20_000
+WAL_BYTES = 4 * 1024 * 1024
+
+T = TypeVar("T")
+_MICROSECOND = timedelta(microseconds=1)
+_OCCURRENCE = "at, state, token, holder, claimed, until, touched, settled, reason, grants"
+_SCHEDULE = "name, title, known_since, newest, once, touched"
+_LISTED = (
+    f"SELECT s.title, s.name, o.{_OCCURRENCE.replace(', ', ', o.')} FROM occurrence o"
+    " JOIN schedule s ON s.id = o.schedule"
+)
+
+
+def _stored(value: datetime) -> int:
+    return (value - EPOCH) // _MICROSECOND
+
+
+def _loaded(value: int) -> datetime:
+    return EPOCH + timedelta(microseconds=value)
+
+
+class SqliteStore:
+    """The ledger in a SQLite file. Raises StoreError, naming file and fault; nothing is written then."""
+
+    kind = "sqlite"
+
+    def __init__(self, path: Path, clock: Clock, keep: float) -> None:
+        self.path = path
+        self.url = f"sqlite:{path}"
+        self._clock = clock
+        self._keep = timedelta(seconds=keep)
+        self._ids: dict[str, int] = {}
+        self._schedules: dict[str, Schedule] = {}
+        self._occurrences: dict[tuple[str, datetime], Occurrence] = {}
+        self._tokens: dict[str, Token] = {}
+        self._forgotten = EPOCH
+        self._ledger: str | None = None
+        self._file: tuple[int, int] | None = None
+        self._connection: sqlite3.Connection | None = None
+        self._open(create=True)
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    # -- opening
+
+    def _open(self, *, create: bool) -> sqlite3.Connection:
+        new = self._refuse_foreign(create=create)
+        try:
+            connection = sqlite3.connect(
+                self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
+            )
+            try:
+                self._set_up(connection, new=new)
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise self._fault("cannot be opened", error) from error
+        self._connection = connection
+        self._file = self._identity()
+        return connection
+
+    def _refuse_foreign(self, *, create: bool) -> bool:
+        """Look at the header before SQLite may touch the file; returns whether the file has to be made."""
+        try:
+            with self.path.open("rb") as file:
+                header = file.read(100)
+        except FileNotFoundError:
+            if create:
+                return True
+            raise StoreError(
+                f"{self.path} has vanished: put it back, or restart the gate to begin an empty ledger"
+            ) from None
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be read: {error.strerror}") from error
+        if not header:
+            return True
+        version = int.from_bytes(header[60:64], "big")
+        if not header.startswith(b"SQLite format 3\0") or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+            raise StoreError(f"{self.path} is not a ledger of schedule-gate: move it away, or name another file")
+        if version != SCHEMA_VERSION:
+            raise StoreError(
+                f"{self.path} has schema version {version}, this gate knows {SCHEMA_VERSION}: use the gate that made it"
+            )
+        return False
+
+    def _set_up(self, connection: sqlite3.Connection, *, new: bool) -> None:
+        if new:
+            connection.executescript(f"BEGIN; {SCHEMA} COMMIT;")
+            connection.execute("INSERT INTO meta VALUES ('ledger', ?), ('forgotten', '0')", (secrets.token_hex(8),))
+        elif self.path.stat().st_size <= CHECK_BYTES:
+            verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if verdict != "ok":
+                raise StoreError(f"{self.path} is damaged ({verdict}): restore it, or move it away to begin anew")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        meta = dict(connection.execute("SELECT key, value FROM meta"))
+        if self._ledger not in (None, meta["ledger"]):
+            raise StoreError(f"{self.path} was replaced by another ledger: restart the gate to use it")
+        self._ledger = meta["ledger"]
+        self._forgotten = _loaded(int(meta["forgotten"]))
+
+    def _identity(self) -> tuple[int, int]:
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - once per transaction, and half the cost of Path.stat
+        except OSError as error:
+            raise StoreError(
+                f"{self.path} has vanished ({error.strerror}): put it back, "
+                "or restart the gate to begin an empty ledger"
+            ) from error
+        return found.st_dev, found.st_ino
+
+    def _connected(self) -> sqlite3.Connection:
+        """The open file, opened anew if there was a fault, or if another file stands in its place."""
+        if self._connection is not None and self._identity() == self._file:
+            return self._connection
+        self._forget_cached()
+        return self._open(create=False)
+
+    def _forget_cached(self) -> None:
+        connection, self._connection = self._connection, None
+        for cache in (self._ids, self._schedules, self._occurrences, self._tokens):
+            cache.clear()
+        if connection is not None:
+            connection.close()
+
+    def _fault(self, what: str, error: sqlite3.Error) -> StoreError:
+        return StoreError(f"{self.path} {what}: {error}")
+
+    def _guarded(self, what: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` on the open file; after a fault nothing that was remembered is trusted."""
+        try:
+            return work(self._connected())
+        except sqlite3.Error as error:
+            fault = self._fault(what, error)
+            try:
+                self._forget_cached()
+            except sqlite3.Error as again:
+                fault.add_note(f"closing it failed too: {again}")
+            raise fault from error
+
+    # -- reading one record
+
+    def get_schedule(self, name: str) -> Schedule | None:
+        found = self._schedules.get(name)
+        if found is None:
+            row = self._row(f"SELECT id, {_SCHEDULE} FROM schedule WHERE name = ?", (name,))
+            if row is not None:
+                self._ids[name] = row[0]
+                found = self._schedules[name] = _schedule(row[1:])
+        return found
+
+    def get_occurrence(self, schedule: Schedule, at: datetime) -> Occurrence | None:
+        found = self._occurrences.get((schedule.name, at))
+        if found is None and schedule.name in self._ids:
+            where = (self._ids[schedule.name], _stored(at))
+            row = self._row(f"SELECT {_OCCURRENCE} FROM occurrence WHERE schedule = ? AND at = ?", where)
+            if row is not None:
+                found = self._occurrences[schedule.name, at] = _occurrence(schedule.name, row)
+        return found
+
+    def get_token(self, token: str) -> Token | None:
+        found = self._tokens.get(token)
+        if found is None:
+            row = self._row(
+                "SELECT t.token, s.name, t.at, t.holder, t.born FROM token t JOIN schedule s ON s.id = t.schedule"
+                " WHERE t.token = ?",
+                (token,),
+            )
+            if row is not None:
+                found = Token(token=row[0], schedule=row[1], at=_loaded(row[2]), holder=row[3], born=_loaded(row[4]))
+                self._tokens[token] = found
+        return found
+
+    def _row(self, sql: str, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        assert self._connection is not None
+        row: tuple[Any, ...] | None = self._connection.execute(sql, values).fetchone()
+        return row
+
+    # -- the one way to write
+
+    def apply(self, steps: Sequence[Step]) -> list[Outcome]:
+        return self._guarded("cannot be written", lambda connection: self._apply(connection, steps))
+
+    def _apply(self, connection: sqlite3.Connection, steps: Sequence[Step]) -> list[Outcome]:
+        now = self.now()
+        batch = Batch(self, now, max(now - self._keep, self._forgotten))
+        outcomes = [batch.decide(step) for step in steps]
+        if batch.changed:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._write(connection, batch)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            self._remember(batch)
+        return outcomes
+
+    def _write(self, connection: sqlite3.Connection, batch: Batch) -> None:
+        for schedule in batch.schedules.values():
+            self._write_schedule(connection, schedule)
+        ids = self._ids
+        connection.executemany(
+            "INSERT OR REPLACE INTO occurrence VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    ids[o.schedule],
+                    _stored(o.at),
+                    o.state.value,
+                    o.token,
+                    o.holder,
+                    _stored(o.claimed),
+                    _stored(o.until),
+                    _stored(o.touched),
+                    None if o.settled is None else _stored(o.settled),
+                    o.reason,
+                    o.grants,
+                )
+                for o in batch.occurrences.values()
+            ],
+        )
+        connection.executemany(
+            "INSERT OR REPLACE INTO token VALUES (?, ?, ?, ?, ?)",
+            [(t.token, ids[t.schedule], _stored(t.at), t.holder, _stored(t.born)) for t in batch.tokens.values()],
+        )
+
+    def _write_schedule(self, connection: sqlite3.Connection, s: Schedule) -> None:
+        row = connection.execute(
+            f"INSERT INTO schedule ({_SCHEDULE}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET"
+            " title = excluded.title, known_since = excluded.known_since, newest = excluded.newest,"
+            " once = excluded.once, touched = excluded.touched RETURNING id",
+            (s.name, s.title, _stored(s.known_since), _stored(s.newest), s.once, _stored(s.touched)),
+        ).fetchone()
+        self._ids[s.name] = row[0]
+
+    def _remember(self, batch: Batch) -> None:
+        self._schedules |= batch.schedules
+        self._occurrences |= batch.occurrences
+        self._tokens |= batch.tokens
+        if len(self._schedules) > REMEMBERED:
+            self._schedules.clear()
+            self._ids.clear()
+        if len(self._occurrences) > REMEMBERED:
+            self._occurrences.clear()
+        if len(self._tokens) > REMEMBERED:
+            self._tokens.clear()
+
+    # -- lists
+
+    def open_claims(self) -> list[Occurrence]:
+        return [titled.occurrence for titled in self._titled("WHERE o.state = 'claimed'")]
+
+    def doubts(self, limit: int) -> tuple[int, list[Titled]]:
+        total = self._rows("SELECT count(*) FROM occurrence WHERE state = 'doubt'")[0][0]
+        return total, self._titled("WHERE o.state = 'doubt' ORDER BY o.at DESC, s.name DESC LIMIT ?", limit)
+
+    def schedules(self, limit: int) -> tuple[int, list[Listed]]:
+        total = self._rows("SELECT count(*) FROM schedule")[0][0]
+        rows = self._rows(
+            f"SELECT s.{_SCHEDULE.replace(', ', ', s.')}, o.{_OCCURRENCE.replace(', ', ', o.')} FROM schedule s"
+            " JOIN occurrence o ON o.schedule = s.id AND o.at = s.newest"
+            " ORDER BY s.touched DESC, s.name DESC LIMIT ?",
+            limit,
+        )
+        return total, [Listed(_schedule(row[:6]), _occurrence(row[0], row[6:])) for row in rows]
+
+    def history(self, schedule: str | None, since: datetime | None, limit: int) -> list[Titled]:
+        start = _stored(since or EPOCH)
+        if schedule is not None:
+            where = "WHERE s.name = ? AND o.at >= ? ORDER BY o.at DESC LIMIT ?"
+            return self._titled(where, schedule, start, limit)
+        # Nothing is granted earlier than EARLY_SECONDS before its time, so the index on `touched` serves `since` too.
+        where = "WHERE o.touched >= ? AND o.at >= ? ORDER BY o.touched DESC LIMIT ?"
+        found = self._titled(where, start - int(EARLY_SECONDS) * 1_000_000, start, limit)
+        return sorted(found, key=lambda t: (t.occurrence.at, t.occurrence.schedule), reverse=True)
+
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._guarded("cannot be read", lambda connection: connection.execute(sql, values).fetchall())
+
+    def _titled(self, where: str, *values: Any) -> list[Titled]:
+        return [Titled(row[0], _occurrence(row[1], row[2:])) for row in self._rows(f"{_LISTED} {where}", *values)]
+
+    # -- forgetting
+
+    def prune(self, limit: int) -> int:
+        return self._guarded("cannot be pruned", lambda connection: self._prune(connection, limit))
+
+    def _prune(self, connection: sqlite3.Connection, limit: int) -> int:
+        now = self.now()
+        tokens = self._old_tokens(connection, now, limit)
+        occurrences = self._old_occurrences(connection, now, limit - len(tokens))
+        schedules = self._old_schedules(connection, now, limit - len(tokens) - len(occurrences))
+        if not tokens and not occurrences and not schedules:
+            return 0
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._delete(connection, tokens, occurrences, schedules)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        for cache in (self._ids, self._schedules, self._occurrences, self._tokens):
+            cache.clear()
+        return len(tokens) + len(occurrences) + len(schedules)
+
+    def _old_tokens(self, connection: sqlite3.Connection, now: datetime, limit: int) -> list[tuple[Any, ...]]:
+        before = _stored(now - timedelta(days=TOKEN_DAYS))
+        return connection.execute("SELECT token FROM token WHERE born < ? LIMIT ?", (before, limit)).fetchall()
+
+    def _old_occurrences(self, connection: sqlite3.Connection, now: datetime, limit: int) -> list[tuple[Any, ...]]:
+        """The newest occurrence of a schedule stays: an interval counts from it, and people look for it."""
+        return connection.execute(
+            "SELECT o.schedule, o.at, o.touched FROM occurrence o JOIN schedule s ON s.id = o.schedule"
+            " WHERE o.touched < ? AND o.state <> 'claimed' AND o.at < s.newest ORDER BY o.touched LIMIT ?",
+            (_stored(now - self._keep), max(limit, 0)),
+        ).fetchall()
+
+    def _old_schedules(self, connection: sqlite3.Connection, now: datetime, limit: int) -> list[tuple[Any, ...]]:
+        """One-offs go when they have not been asked for as long as is kept, recurring schedules much later."""
+        recurring = max(self._keep, timedelta(days=SCHEDULE_DAYS))
+        return connection.execute(
+            "SELECT id FROM schedule s WHERE touched < CASE once WHEN 1 THEN ?1 ELSE ?2 END AND touched < ?1"
+            " AND NOT EXISTS (SELECT 1 FROM occurrence o WHERE o.schedule = s.id AND o.state = 'claimed') LIMIT ?3",
+            (_stored(now - self._keep), _stored(now - recurring), max(limit, 0)),
+        ).fetchall()
+
+    def _delete(
+        self,
+        connection: sqlite3.Connection,
+        tokens: list[tuple[Any, ...]],
+        occurrences: list[tuple[Any, ...]],
+        schedules: list[tuple[Any, ...]],
+    ) -> None:
+        connection.executemany("DELETE FROM token WHERE token = ?", tokens)
+        connection.executemany("DELETE FROM occurrence WHERE schedule = ? AND at = ?", [row[:2] for row in occurrences])
+        connection.executemany("DELETE FROM occurrence WHERE schedule = ?", schedules)
+        connection.executemany("DELETE FROM schedule WHERE id = ?", schedules)
+        if occurrences:
+            self._forgotten = max(self._forgotten, _loaded(max(row[2] for row in occurrences)))
+            connection.execute("UPDATE meta SET value = ? WHERE key = 'forgotten'", (str(_stored(self._forgotten)),))
+
+    # -- care
+
+    def warm_up(self) -> None:
+        """Let the write-ahead log grow to its usual size, so that a commit need not extend the file."""
+
+        def grow(connection: sqlite3.Connection) -> None:
+            connection.execute("CREATE TABLE IF NOT EXISTS room (x BLOB)")
+            connection.execute("INSERT INTO room VALUES (zeroblob(?))", (WAL_BYTES,))
+            connection.execute("DROP TABLE room")
+            connection.execute("PRAGMA wal_checkpoint(RESTART)")
+
+        self._guarded("cannot be written", grow)
+
+    def close(self) -> None:
+        self._forget_cached()
+
+
+def _schedule(row: Iterable[Any]) -> Schedule:
+    name, title, known_since, newest, once, touched = row
+    return Schedule(
+        name=name,
+        title=title,
+        known_since=_loaded(known_since),
+        newest=_loaded(newest),
+        once=bool(once),
+        touched=_loaded(touched),
+    )
+
+
+def _occurrence(schedule: str, row: Iterable[Any]) -> Occurrence:
+    at, state, token, holder, claimed, until, touched, settled, reason, grants = row
+    return Occurrence(
+        schedule=schedule,
+        at=_loaded(at),
+        state=State(state),
+        token=token,
+        holder=holder,
+        claimed=_loaded(claimed),
+        until=_loaded(until),
+        touched=_loaded(touched),
+        settled=None if settled is None else _loaded(settled),
+        reason=reason,
+        grants=grants,
+    )

@@ -1,0 +1,1 @@
+"""The tests; `python3 tests/run.py` runs them."""

@@ -1,0 +1,46 @@
+"""Fixtures for all tests: a Redis server, a fake clock for processes, and hypothesis runs that repeat."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+import hypothesis
+import pytest
+
+from tests.support import faketime, redis
+
+# No deadline: a busy machine is not a bug. `--hypothesis-profile=explore` looks for new cases.
+hypothesis.settings.register_profile("house", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=2_000, print_blob=True)
+hypothesis.settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[redis.RedisServer]:
+    """A running redis-server of our own. A test may stop it; `redis_url` starts it again."""
+    binary = redis.find_server()
+    if binary is None:
+        pytest.skip("no redis-server on this machine: apt install redis-server, or run tests/run.py")
+    server = redis.RedisServer(binary)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def redis_url(redis_server: redis.RedisServer) -> str:
+    """The address of the running server, emptied for this test."""
+    redis_server.start()
+    assert redis_server.command("FLUSHALL") == b"+OK"
+    return redis_server.url
+
+
+@pytest.fixture
+def fake_time() -> Iterator[Callable[[datetime, float], faketime.FakeTime]]:
+    """A function `(start, speed) -> FakeTime`, whose `env()` starts a process inside that time."""
+    library = faketime.find_library()
+    if library is None:
+        pytest.skip("no libfaketime on this machine: apt install faketime, or run tests/run.py")
+    yield lambda start, speed: faketime.FakeTime(library, start, speed)
+    faketime.remove_leftovers()
