@@ -128,11 +128,12 @@ def _parse_store(value: Any, findings: _Findings) -> tuple[str, float] | None:
 
 
 def _parse_send(value: Any, findings: _Findings) -> tuple[SendRule, ...]:
-    if not isinstance(value, list):
+    try:
+        tables = msgspec.convert(value, list[Any])
+    except msgspec.ValidationError:
         findings.lines.append("send: write [[send]], with two brackets: there may be several")
         return ()
     rules: list[SendRule] = []
-    tables: list[Any] = value
     for index, table in enumerate(tables):
         place = f"send[{index}]"
         rule = findings.table(place, table, _Send)

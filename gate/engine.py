@@ -67,7 +67,7 @@ class Request(NamedTuple):
 class Live:
     """A claim in flight: who holds it, by which answer, and the timer that ends it."""
 
-    __slots__ = ("asked", "caller", "grace", "key", "slot", "timer", "token")
+    __slots__ = ("caller", "grace", "key", "slot", "timer", "token")
 
     def __init__(self, token: str, key: Key, grace: float) -> None:
         self.token = token
@@ -76,8 +76,6 @@ class Live:
         self.caller: Caller | None = None
         self.slot: Slot | None = None
         self.timer: Timer | None = None
-        self.asked = 0
-        """How many of its holder's questions are on their way: its holder lives, so nothing ends meanwhile."""
 
 
 class Engine:
@@ -93,6 +91,8 @@ class Engine:
         self._submit = submit
         self._after = after
         self._inbox: list[Work] = []
+        self._asking: Counter[str] = Counter()
+        """Tokens whose holder has a question on its way: it lives, so its claim does not end meanwhile."""
         self._live: dict[str, Live] = {}
         self._holding: dict[Key, str] = {}
         self._waiters: dict[Key, deque[tuple[Request, Ask]]] = {}
@@ -115,23 +115,17 @@ class Engine:
         self._ask(request, ask)
 
     def _ask(self, request: Request, ask: Ask) -> None:
-        live = self._live.get(ask.token)
-        if live is not None:
-            live.asked += 1
         step = Step(ask.token, ask.schedule, ask.at, partial(ledger.claim, ask))
-        self._put(Work(partial(self._claimed, request, ask, live), step=step))
+        self._put_for(ask.token, step, partial(self._claimed, request, ask))
 
     def settle(self, request: Request, event: Event, token: str) -> None:
         """Answer Confirm or Release."""
-        live = self._live.get(token)
-        if live is not None:
-            live.asked += 1
-        self._put(Work(partial(self._settled, request, live), step=_settling(event, token)))
+        self._put_for(token, _settling(event, token), partial(self._settled, request))
 
     def resend(self, request: Request, schedule: str, at: datetime) -> None:
         """Answer `io.schedulegate.Control.Resend`."""
         step = Step(None, schedule, at, partial(ledger.resend, schedule, at))
-        self._put(Work(partial(self._settled, request, None), step=step))
+        self._put(Work(partial(self._settled, request), step=step))
 
     def query(self, request: Request, query: Callable[[Store], Any], answer: Callable[[Any], Reply]) -> None:
         """Answer with what `answer` makes of a question to the store."""
@@ -141,6 +135,16 @@ class Engine:
         """Work that no caller waits for."""
         self._put(work)
         self.flush()
+
+    def _put_for(self, token: str, step: Step, then: Callable[[Any], None]) -> None:
+        self._asking[token] += 1
+        self._put(Work(partial(self._answered, token, then), step=step))
+
+    def _answered(self, token: str, then: Callable[[Any], None], outcome: Any) -> None:
+        self._asking[token] -= 1
+        if not self._asking[token]:
+            del self._asking[token]
+        then(outcome)
 
     def _put(self, work: Work) -> None:
         self._inbox.append(work)
@@ -161,9 +165,7 @@ class Engine:
             work.then(work.outcome)
         self.flush()
 
-    def _claimed(self, request: Request, ask: Ask, live: Live | None, outcome: Any) -> None:
-        if live is not None:
-            live.asked -= 1
+    def _claimed(self, request: Request, ask: Ask, outcome: Any) -> None:
         change = self._checked(request, outcome)
         if change is None:
             return
@@ -176,27 +178,27 @@ class Engine:
         if log.isEnabledFor(logging.DEBUG):
             _log_answer(request.caller, ask, answer)
         if change.occurrence is not None:
-            self._granted(request, ask, change.occurrence)
+            self._granted(request, ask, change.occurrence, first=change.token is not None)
         waits = answer.decision is Decision.HELD and request.slot.call is not None and request.slot.call.more
         request.reply(answer, continues=waits)
         if waits:
             self._waiters.setdefault((ask.schedule, answer.at), deque()).append((request, ask))
 
-    def _granted(self, request: Request, ask: Ask, record: Occurrence) -> None:
-        live = self._live.get(ask.token)
+    def _granted(self, request: Request, ask: Ask, record: Occurrence, *, first: bool) -> None:
+        """Remember who holds the claim. Only a token's `first` grant can be known to be unread: later ones repeat it."""
+        live, caller = self._live.get(ask.token), request.caller
         if live is None:
             live = self._hold(record, ask.policy.grace)
-        elif live.caller is not None and live.caller is not request.caller:
-            live.caller.claims.discard(ask.token)
-        live.caller, live.slot = request.caller, request.slot
-        request.caller.claims.add(ask.token)
+        if live.caller is not caller:
+            if live.caller is not None:
+                live.caller.claims.discard(ask.token)
+            live.caller, live.slot = caller, request.slot if first else None
+            caller.claims.add(ask.token)
         self._arm(live, ask.lease, Event.EXPIRED)
-        if request.caller.closed:
-            self._lose(live, Event.UNREAD)
+        if caller.closed:
+            self._gone(live, caller)
 
-    def _settled(self, request: Request | None, live: Live | None, outcome: Any) -> None:
-        if live is not None:
-            live.asked -= 1
+    def _settled(self, request: Request | None, outcome: Any) -> None:
         change = self._checked(request, outcome)
         if change is None:
             return
@@ -254,12 +256,16 @@ class Engine:
     def hung_up(self, caller: Caller) -> None:
         """A connection closed: its claims stay held for a grace, but for those whose grant was never read."""
         for live in [self._live[token] for token in caller.claims]:
-            if live.slot is not None and caller.never_read(live.slot):
-                self._lose(live, Event.UNREAD)
-            else:
-                self._arm(live, live.grace, Event.LOST)
-            live.caller = live.slot = None
-        caller.claims.clear()
+            self._gone(live, caller)
+
+    def _gone(self, live: Live, caller: Caller) -> None:
+        unread = live.slot is not None and caller.never_read(live.slot)
+        if unread and live.token not in self._asking:
+            self._lose(live, Event.UNREAD)
+        else:
+            self._arm(live, live.grace, Event.LOST)
+        live.caller = live.slot = None
+        caller.claims.discard(live.token)
 
     def _arm(self, live: Live, seconds: float, event: Event) -> None:
         """A claim has one timer: its lease while it is held, its grace when its connection is gone."""
@@ -268,7 +274,7 @@ class Engine:
         live.timer = self._after(seconds, partial(self._over, live, event))
 
     def _over(self, live: Live, event: Event) -> None:
-        if live.asked:
+        if live.token in self._asking:
             self._arm(live, RETRY_SECONDS, event)
         else:
             self._lose(live, event)
@@ -279,7 +285,7 @@ class Engine:
     def _lost(self, live: Live, event: Event, outcome: Any) -> None:
         if isinstance(outcome, Exception) and self._live.get(live.token) is live:
             self._arm(live, RETRY_SECONDS, event)
-        self._settled(None, None, outcome)
+        self._settled(None, outcome)
 
     def _changed(self, record: Occurrence) -> None:
         """An occurrence was settled or fell in doubt: nobody holds it any more, and those who wait ask again."""
