@@ -164,7 +164,9 @@ async def _serve(settings: Settings, store: Store, listener: socket.socket) -> N
     engine = Engine(policies(settings.config.send), writer.submit, timers.after)
     engine.adopt(claims)
     about = _about(settings, clock.now())
-    server = Server(about, engine, store, settings.steering, lambda: list(reactor.connections.values()))
+    server = Server(
+        about, engine, store, settings.steering, lambda: list(reactor.connections.values()), limits.unread_bytes
+    )
     reactor = Reactor(limits, timers, clock.now, server.serve, engine.flush, engine.hung_up)
 
     async with trio.open_nursery() as nursery:

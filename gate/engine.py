@@ -63,6 +63,13 @@ class Request(NamedTuple):
         """Answer it with an error."""
         self.caller.fail(self.slot, error)
 
+    def answer(self, answer: Reply | errors.CallError) -> None:
+        """Answer it with either."""
+        if isinstance(answer, errors.CallError):
+            self.fail(answer)
+        else:
+            self.reply(answer)
+
 
 class Live:
     """A claim in flight: who holds it, by which answer, and the timer that ends it."""
@@ -127,7 +134,9 @@ class Engine:
         step = Step(None, schedule, at, partial(ledger.resend, schedule, at))
         self._put(Work(partial(self._settled, request), step=step))
 
-    def query(self, request: Request, query: Callable[[Store], Any], answer: Callable[[Any], Reply]) -> None:
+    def query(
+        self, request: Request, query: Callable[[Store], Any], answer: Callable[[Any], Reply | errors.CallError]
+    ) -> None:
         """Answer with what `answer` makes of a question to the store."""
         self._put(Work(partial(self._queried, request, answer), query=query))
 
@@ -185,7 +194,7 @@ class Engine:
             self._waiters.setdefault((ask.schedule, answer.at), deque()).append((request, ask))
 
     def _granted(self, request: Request, ask: Ask, record: Occurrence, *, first: bool) -> None:
-        """Remember who holds the claim. Only a token's `first` grant can be known to be unread: later ones repeat it."""
+        """Remember who holds the claim. Only a token's `first` grant can be unread: later ones repeat it."""
         live, caller = self._live.get(ask.token), request.caller
         if live is None:
             live = self._hold(record, ask.policy.grace)
@@ -204,18 +213,14 @@ class Engine:
             return
         if change.occurrence is not None:
             self._changed(change.occurrence)
-        if request is None:
-            return
-        if isinstance(change.answer, errors.CallError):
-            request.fail(change.answer)
-        else:
-            request.reply(change.answer)
+        if request is not None:
+            request.answer(change.answer)
 
-    def _queried(self, request: Request, answer: Callable[[Any], Reply], outcome: Any) -> None:
+    def _queried(self, request: Request, answer: Callable[[Any], Reply | errors.CallError], outcome: Any) -> None:
         if isinstance(outcome, Exception):
             self._failed(request, outcome)
         else:
-            request.reply(answer(outcome))
+            request.answer(answer(outcome))
 
     def _checked(self, request: Request | None, outcome: Change | Exception) -> Change | None:
         if isinstance(outcome, Exception):

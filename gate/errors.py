@@ -109,6 +109,11 @@ class TooManyCalls(CallError):
     text = "more than {limit} calls of this connection wait for their answers"
 
 
+class AnswersUnread(CallError):
+    name = CONTROL + "AnswersUnread"
+    text = "more than {limit} bytes of answers wait to be read: read them, then ask for this again"
+
+
 class TooManyConnections(CallError):
     name = CONTROL + "TooManyConnections"
     text = "more than {limit} connections"
@@ -139,6 +144,7 @@ CALL_ERRORS: dict[str, type[CallError]] = {
         MessageTooLarge,
         MessageTimeout,
         TooManyCalls,
+        AnswersUnread,
         TooManyConnections,
     )
 }

@@ -79,6 +79,11 @@ class Connection:
         self.protocol.fail(slot, error)
         self._reactor.dirty.add(self)
 
+    @property
+    def backlog(self) -> int:
+        """How many bytes of answers were made and not written."""
+        return self.protocol.made - self.written
+
     def never_read(self, slot: Slot) -> bool:
         """Whether the peer, which is gone, cannot have read this answer whole.
 

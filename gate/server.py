@@ -54,12 +54,14 @@ class Server:
         store: Store,
         steering: Steering,
         connections: Callable[[], list[Connection]],
+        unread_bytes: int,
     ) -> None:
         self._about = about
         self._engine = engine
         self._store = store
         self._steering = steering
         self._connections = connections
+        self._unread_bytes = unread_bytes
         self._methods: dict[str, Callable[[Request, Any], None]] = {
             "org.varlink.service.GetInfo": self._get_info,
             "org.varlink.service.GetInterfaceDescription": self._get_interface_description,
@@ -109,7 +111,7 @@ class Server:
         def query(store: Store) -> _Lists:
             return _Lists(store.now(), store.size(), *store.schedules(limit), *store.doubts(DOUBTS_SHOWN))
 
-        self._engine.query(request, query, self._status_reply)
+        self._query(request, query, self._status_reply)
 
     def _status_reply(self, lists: "_Lists") -> interface.StatusOut:
         connections = self._connections()
@@ -150,11 +152,21 @@ class Server:
         def answer(found: list[Titled]) -> interface.HistoryOut:
             return interface.HistoryOut(occurrences=[_occurrence_info(titled) for titled in found])
 
-        self._engine.query(request, lambda store: store.history(asked.schedule, since, limit), answer)
+        self._query(request, lambda store: store.history(asked.schedule, since, limit), answer)
+
+    def _query(self, request: Request, query: Callable[[Store], Any], reply: Callable[[Any], interface.Reply]) -> None:
+        """Answers of this kind are large: one is made only for a peer that has read those before."""
+        connection = _connection(request)
+
+        def answer(outcome: Any) -> interface.Reply | errors.CallError:
+            if connection.backlog > self._unread_bytes:
+                return errors.AnswersUnread(limit=self._unread_bytes)
+            return reply(outcome)
+
+        self._engine.query(request, query, answer)
 
     def _resend(self, request: Request, asked: interface.ResendIn) -> None:
-        connection = request.caller
-        assert isinstance(connection, Connection)
+        connection = _connection(request)
         if not self._may_steer(connection):
             log.warning("refused to steer", extra={"uid": connection.uid, "pid": connection.pid, "method": "Resend"})
             request.fail(errors.PermissionDenied())
@@ -176,6 +188,12 @@ class Server:
         except OSError:
             belongs = frozenset({connection.gid})
         return not belongs.isdisjoint(self._steering.groups)
+
+
+def _connection(request: Request) -> Connection:
+    """Requests of this server come from its connections."""
+    assert isinstance(request.caller, Connection)
+    return request.caller
 
 
 class _Lists(NamedTuple):

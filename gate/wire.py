@@ -119,7 +119,7 @@ class ServerProtocol:
     write what `take` returns. After `hang_up` is set, close once everything is written.
     """
 
-    __slots__ = ("_frames", "_slots", "calls_max", "hang_up", "queued")
+    __slots__ = ("_frames", "_slots", "calls_max", "hang_up", "made", "queued")
 
     def __init__(self, message_bytes: int = MESSAGE_BYTES, calls_max: int = PIPELINED_CALLS) -> None:
         self._frames = Frames(message_bytes)
@@ -128,6 +128,8 @@ class ServerProtocol:
         self.hang_up = False
         self.queued = 0
         """How many bytes `take` has returned so far."""
+        self.made = 0
+        """How many bytes of answers were made so far."""
 
     @property
     def begun(self) -> bool:
@@ -193,6 +195,7 @@ class ServerProtocol:
 
     def _answer(self, slot: Slot, data: bytes, *, done: bool) -> None:
         slot.unsent += data
+        self.made += len(data)
         slot.done = done
 
     def take(self) -> bytes:
