@@ -34,7 +34,7 @@ from gate.writer import Work, Writer
 logger = logging.getLogger("gate.daemon")
 
 USAGE_EXIT = 2
-DRAIN_SECONDS = 0.7
+DRAIN_SECONDS = 0.5
 WRITER_SECONDS = 0.2
 PRUNE_EVERY_SECONDS = 60.0
 PRUNE_AGAIN_SECONDS = 0.05

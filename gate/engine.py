@@ -226,7 +226,7 @@ class Engine:
         if isinstance(outcome, Exception):
             self._failed(request, outcome)
             return None
-        if self.problem is not None:
+        if self.problem is not None and outcome.written:
             log.warning("the store can be written again", extra={"before": self.problem})
             self.problem = None
             self._put(Work(self._adopt, query=lambda store: store.open_claims()))
@@ -255,7 +255,9 @@ class Engine:
                 self._arm(live, live.grace, Event.LOST)
 
     def _adopt(self, outcome: Any) -> None:
-        if not isinstance(outcome, Exception):
+        if isinstance(outcome, Exception):
+            self._failed(None, outcome)
+        else:
             self.adopt(outcome)
 
     def hung_up(self, caller: Caller) -> None:

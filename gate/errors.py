@@ -30,18 +30,35 @@ class CallError(GateError):
     name: ClassVar[str] = ""
     text: ClassVar[str] = ""
 
-    def __init__(self, **parameters: Any) -> None:
+    def __init__(self, /, **parameters: Any) -> None:
         super().__init__(parameters)
         self.parameters = parameters
 
     def __str__(self) -> str:
-        return self.text.format_map(self.parameters)
+        return self.text.format_map(_Shown(self.parameters))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.parameters)
 
     def __getattr__(self, field: str) -> Any:
         try:
             return self.__dict__["parameters"][field]
         except KeyError:
             raise AttributeError(field) from None
+
+
+class _Shown(dict[str, Any]):
+    """What a text shows; a peer may leave out fields."""
+
+    def __missing__(self, field: str) -> str:
+        return "?"
+
+
+def _again(cls: type[CallError], parameters: dict[str, Any]) -> CallError:
+    """Copying and pickling keep the fields: a pool of processes may carry an error home."""
+    error = cls.__new__(cls)
+    CallError.__init__(error, **parameters)
+    return error
 
 
 class InterfaceNotFound(CallError):

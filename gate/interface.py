@@ -217,14 +217,18 @@ def instant(text: str) -> datetime:
         raise NotAnInstant(f"{text!r} is not an RFC 3339 instant such as 2026-11-30T12:00:00Z") from None
     if value.tzinfo is None:
         raise NotAnInstant(f"{text!r} has no zone: write 2026-11-30T12:00:00Z or 2026-11-30T13:00:00+01:00")
-    try:
-        return value.astimezone(UTC)
-    except OverflowError:
-        raise NotAnInstant(f"{text!r} is outside the years 1 to 9999 in UTC") from None
+    return _in_utc(value, text)
 
 
 def rfc3339(value: datetime) -> str:
     """Write an aware datetime as RFC 3339 in UTC; raises NotAnInstant for a naive one."""
     if value.tzinfo is None:
         raise NotAnInstant(f"{value!r} has no zone: give it one, such as tzinfo=datetime.UTC")
-    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return _in_utc(value, value.isoformat()).isoformat().replace("+00:00", "Z")
+
+
+def _in_utc(value: datetime, shown: str) -> datetime:
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise NotAnInstant(f"{shown!r} is outside the years 1 to 9999 in UTC") from None

@@ -150,6 +150,11 @@ class Change(Struct, frozen=True):
     schedule: Schedule | None = None
     token: Token | None = None
 
+    @property
+    def written(self) -> bool:
+        """Whether the store had to write."""
+        return not (self.occurrence is None and self.schedule is None and self.token is None)
+
 
 class Ask(Struct, frozen=True, kw_only=True):
     """A claim whose fields have been checked."""
@@ -251,18 +256,19 @@ def _ask_again(ask: Ask, view: View, record: Occurrence, now: datetime) -> Chang
 def _claim_taken(ask: Ask, view: View, record: Occurrence, now: datetime) -> Change:
     """An occurrence that is sent, claimed by another, or in doubt."""
     if record.state is State.SENT:
-        answer = _no(record.at, Decision.SENT, "already sent", by=record.holder)
-        return answer if view.schedule is None else _touch_once(answer, view.schedule, now)
+        return _listed(_no(record.at, Decision.SENT, "already sent", by=record.holder), view.schedule, now)
     if record.state is State.CLAIMED:
         return _no(record.at, Decision.HELD, "being sent by its holder", by=record.holder, until=record.until)
     if ask.policy.on_doubt == "resend":
         return _grant(ask, record.at, view, Event.TAKE_OVER, now)
-    return _no(record.at, Decision.DOUBT, f"{record.reason}; on_doubt is skip", by=record.holder)
+    return _listed(
+        _no(record.at, Decision.DOUBT, f"{record.reason}; on_doubt is skip", by=record.holder), view.schedule, now
+    )
 
 
-def _touch_once(change: Change, schedule: Schedule, now: datetime) -> Change:
+def _listed(change: Change, schedule: Schedule | None, now: datetime) -> Change:
     """A one-off is remembered as long as its source lists it; once a day is often enough to write that down."""
-    if schedule.once and now - schedule.touched > timedelta(days=1):
+    if schedule is not None and schedule.once and now - schedule.touched > timedelta(days=1):
         return Change(change.answer, schedule=replace(schedule, touched=now))
     return change
 
@@ -315,7 +321,10 @@ def _late(ask: Ask, at: datetime, view: View, now: datetime) -> Change | None:
     if ask.deadline is not None and now > at + timedelta(seconds=ask.deadline):
         return _no(at, Decision.LATE, f"past its deadline of {ask.deadline:g} s")
     schedule = view.schedule
-    if view.occurrence is None and schedule is not None and schedule.known_since <= at < view.horizon:
+    if view.occurrence is not None or schedule is None or not schedule.known_since <= at < view.horizon:
+        return None
+    # The newest occurrence is never forgotten, so the next one of an interval, however long, was not sent yet.
+    if ask.every is None or at <= schedule.newest:
         return _no(at, Decision.LATE, f"older than the ledger remembers ({rfc3339(view.horizon)})")
     return None
 

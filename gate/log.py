@@ -20,13 +20,19 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     }
 
 
+def _one_line(value: object) -> str:
+    """What a peer names itself begins no line of its own and colours no terminal."""
+    text = str(value)
+    return text if text.isprintable() else repr(text)
+
+
 class Human(logging.Formatter):
     """`12:00:00.123 warning send  in doubt: ...  schedule=nightly`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, and the traceback if there is one."""
         when = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
-        fields = "".join(f"  {name}={value}" for name, value in _fields(record).items())
+        fields = "".join(f"  {name}={_one_line(value)}" for name, value in _fields(record).items())
         area = record.name.removeprefix("gate.")
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
         return f"{when} {record.levelname.lower():7} {area:7} {record.getMessage()}{fields}{trace}"

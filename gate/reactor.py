@@ -234,10 +234,14 @@ class Reactor:
         self.dirty.add(connection)
 
     def _overdue(self, connection: Connection, mark: object) -> None:
-        if connection.begun is mark and not connection.closed:
-            connection.protocol.refuse(errors.MessageTimeout(seconds=self.limits.message_seconds))
-            self.dirty.add(connection)
-            self.flush()
+        if connection.begun is not mark or connection.closed:
+            return
+        if connection.watched & _ONLY_IN == 0:  # it is not read from now, so its end may have come long ago
+            self._timers.after(self.limits.message_seconds, partial(self._overdue, connection, mark))
+            return
+        connection.protocol.refuse(errors.MessageTimeout(seconds=self.limits.message_seconds))
+        self.dirty.add(connection)
+        self.flush()
 
     def _end(self, connection: Connection, *, gone: bool) -> None:
         """The peer sends no more: whoever only shut down its sending side still gets its answers."""

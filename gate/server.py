@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from importlib.resources import files
@@ -109,13 +109,17 @@ class Server:
         limit = SCHEDULES_SHOWN if asked.limit is None else asked.limit
 
         def query(store: Store) -> _Lists:
-            return _Lists(store.now(), store.size(), *store.schedules(limit), *store.doubts(DOUBTS_SHOWN))
+            try:
+                return _Lists(store.now(), store.size(), *store.schedules(limit), *store.doubts(DOUBTS_SHOWN))
+            except errors.StoreError as error:  # when the store is away, a status is what people look at
+                return _Lists(store.now(), problem=str(error))
 
         self._query(request, query, self._status_reply)
 
     def _status_reply(self, lists: "_Lists") -> interface.StatusOut:
         connections = self._connections()
         engine, about = self._engine, self._about
+        problem = lists.problem or engine.problem
         return interface.StatusOut(
             version=about.version,
             pid=about.pid,
@@ -127,8 +131,8 @@ class Server:
             store=interface.StoreInfo(
                 kind=self._store.kind,
                 url=self._store.url,
-                healthy=engine.problem is None,
-                problem=engine.problem,
+                healthy=problem is None,
+                problem=problem,
                 bytes=lists.size,
             ),
             tzdata=about.tzdata,
@@ -197,14 +201,15 @@ def _connection(request: Request) -> Connection:
 
 
 class _Lists(NamedTuple):
-    """What a status asks of the store."""
+    """What a status asks of the store, or why there is no answer."""
 
     now: datetime
-    size: int
-    schedules_total: int
-    schedules: list[Listed]
-    doubts_total: int
-    doubts: list[Titled]
+    size: int = 0
+    schedules_total: int = 0
+    schedules: Sequence[Listed] = ()
+    doubts_total: int = 0
+    doubts: Sequence[Titled] = ()
+    problem: str | None = None
 
 
 def _schedule_info(listed: Listed) -> interface.ScheduleInfo:

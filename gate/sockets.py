@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from gate.errors import StartError
+from gate.peer import credentials
 
 log = logging.getLogger("gate.daemon")
 
@@ -67,10 +68,11 @@ def _make_room(path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         refused = probe.connect_ex(str(path))
+        holder = "a running process" if refused else f"the process with pid {credentials(probe).pid}"
     if refused == errno.ECONNREFUSED:
         path.unlink()
         return
-    raise StartError(f"{path} is in use by a running process: one gate per socket")
+    raise StartError(f"{path} is in use by {holder}: one gate per socket")
 
 
 def _bind(sock: socket.socket, path: Path) -> None:

@@ -24,6 +24,8 @@ REPLY_BYTES = 16 * 1024 * 1024
 """Limit that the clients set to one answer."""
 PIPELINED_CALLS = 64
 """Default limit of calls that wait for their answers on one connection."""
+FLOOD = 2
+"""With so many times the limit waiting, refused ones included, the peer is hung up on."""
 
 _BAD = (msgspec.MsgspecError, RecursionError, UnicodeError)
 _FIELD = re.compile(r"`\$\.(\w+)|field `([^`]*)`")
@@ -150,6 +152,10 @@ class ServerProtocol:
         """The well-formed calls in `data`; the others are answered here, with the error that names their fault."""
         calls: list[Slot] = []
         for frame in self._frames.feed(data):
+            if len(self._slots) >= FLOOD * self.calls_max and not self.hang_up:
+                self.refuse(errors.TooManyCalls(limit=self.calls_max))
+            if self.hang_up:
+                break
             slot = self._open(frame)
             if not slot.done:
                 calls.append(slot)
@@ -173,10 +179,12 @@ class ServerProtocol:
             self.fail(slot, errors.BadMessage(reason=_one_line(error)))
             return slot
         slot = Slot(call, None)
-        if not call.oneway:
-            self._slots.append(slot)
+        self._slots.append(slot)
         if len(self._slots) > self.calls_max:
-            self.fail(slot, errors.TooManyCalls(limit=self.calls_max))
+            too_many = errors.TooManyCalls(limit=self.calls_max)
+            self.fail(slot, too_many)
+            if call.oneway:
+                self.refuse(too_many)
             return slot
         try:
             slot.parameters = decode_parameters(call)
@@ -194,9 +202,10 @@ class ServerProtocol:
         self._answer(slot, _encoder.encode({"error": error.name, "parameters": error.parameters}) + b"\0", done=True)
 
     def _answer(self, slot: Slot, data: bytes, *, done: bool) -> None:
-        slot.unsent += data
-        self.made += len(data)
         slot.done = done
+        if slot.call is None or not slot.call.oneway:
+            slot.unsent += data
+            self.made += len(data)
 
     def take(self) -> bytes:
         """What may be written now: the answers up to the first call that still waits."""

@@ -1,12 +1,16 @@
-"""Fixtures for all tests: a Redis server, a fake clock for processes, and hypothesis runs that repeat."""
+"""Fixtures for all tests: a Redis server, a fake clock for processes, gates, and hypothesis runs that repeat."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
 from tests.support import faketime, redis
+from tests.support.gate_process import GateProcess, RawClient
 
 # No deadline: a busy machine is not a bug. `--hypothesis-profile=explore` looks for new cases.
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, print_blob=True)
@@ -44,3 +48,32 @@ def fake_time() -> Iterator[Callable[[datetime, float], faketime.FakeTime]]:
         pytest.skip("no libfaketime on this machine: apt install faketime, or run tests/run.py")
     yield lambda start, speed: faketime.FakeTime(library, start, speed)
     faketime.remove_leftovers()
+
+
+@pytest.fixture
+def make_gate(tmp_path: Path) -> Iterator[Callable[..., GateProcess]]:
+    """A function that makes gates, not started yet, and stops them at the end.
+
+    Its arguments are those of GateProcess without the folder; `name` gives each of several a folder of its own.
+    """
+    with ExitStack() as made:
+
+        def make(name: str = "gate", **options: Any) -> GateProcess:
+            process = GateProcess(tmp_path / name, **options)
+            made.callback(process.close)
+            return process
+
+        yield make
+
+
+@pytest.fixture
+def gate(make_gate: Callable[..., GateProcess]) -> GateProcess:
+    """A running gate with the built-in configuration. A test may kill and restart it."""
+    return make_gate().start()
+
+
+@pytest.fixture
+def client(gate: GateProcess) -> Iterator[RawClient]:
+    """A connection to the running gate."""
+    with gate.client() as connection:
+        yield connection

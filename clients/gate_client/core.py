@@ -146,7 +146,7 @@ def pauses() -> Iterator[float]:
 class Request:
     """One call until it has its result, over as many connections as that takes."""
 
-    __slots__ = ("astray", "in_flight", "latest", "method", "more", "parameters", "problem", "result")
+    __slots__ = ("astray", "in_flight", "method", "more", "parameters", "problem", "result")
 
     def __init__(self, method: str, parameters: Wire, *, more: bool = False) -> None:
         self.method = method
@@ -156,8 +156,6 @@ class Request:
         """Written to a connection that lives, and not answered."""
         self.astray = False
         """Written to a connection that was lost before the answer."""
-        self.latest: Reply | None = None
-        """What a call with `more` was told so far."""
         self.problem: GateError | None = None
         """Why there is no result yet."""
         self.result: Reply | GateError | None = None
@@ -189,20 +187,23 @@ class Request:
             return 0.0
         return max((self.result.until - now).total_seconds(), 0.0)
 
+    def asked(self) -> None:
+        """It is being written."""
+        self.in_flight = True
+        self.problem = None
+
     def answered(self, result: Reply | CallError, *, continues: bool) -> None:
         """Take an answer; one that only says `not now` leaves the request without a result."""
         self.in_flight = continues
         if isinstance(result, TRANSIENT) or (isinstance(result, StoreUnavailable) and self.method in SETTLING):
             self.problem = result
-        elif continues and isinstance(result, Reply):
-            self.latest = result
-        else:
+        elif not continues:
             self.result = result
 
     def concluded(self) -> bool:
         """Whether the outcome of a claim is known; `held` once more, by whomever, is none."""
         if isinstance(self.result, ClaimOut) and self.result.decision is Decision.HELD:
-            self.latest, self.result = self.result, None
+            self.result = None
         return self.result is not None
 
     def lost(self, problem: GateError) -> None:
@@ -267,11 +268,11 @@ class ClaimAnswer:
         return f"<{type(self).__name__} {self.schedule} {rfc3339(self.at)}: {self.decision}: {self.reason}>"
 
 
-def settling(method: str, token: str | None) -> Request:
-    """The request that confirms or releases `token`; raises ValueError for the None of a claim not granted."""
+def token_in(token: str | None) -> TokenIn:
+    """The parameters that settle `token`; raises ValueError for the None of a claim that was not granted."""
     if token is None:
         raise ValueError("this claim was not granted: there is nothing to confirm or release")
-    return Request(method, TokenIn(token=token))
+    return TokenIn(token=token)
 
 
 def replied(request: Request, answers: type[R]) -> R:

@@ -71,7 +71,7 @@ class Line:
         while queue and self._protocol.waiting < PIPELINED_CALLS:
             request = queue.popleft()
             self._out += self._protocol.call(request.method, request.parameters, request, more=request.more)
-            request.in_flight = True
+            request.asked()
 
     def _flush(self) -> None:
         if self._out:

@@ -27,8 +27,8 @@ from gate_client.core import (
     default_holder,
     pauses,
     replied,
-    settling,
     socket_path,
+    token_in,
     unconfirmed,
     unreachable,
 )
@@ -155,16 +155,11 @@ class Gate:
 
     def confirm(self, token: str | None, *, timeout: float | None = None) -> None:
         """The claim of `token` was sent. Raises UnknownToken, StoreUnavailable and GateUnreachable."""
-        self._settle(CONFIRM, token, timeout)
+        self.call(CONFIRM, token_in(token), timeout=timeout)
 
     def release(self, token: str | None, *, timeout: float | None = None) -> None:
         """The claim of `token` was not sent, and will not be. Raises as `confirm`."""
-        self._settle(RELEASE, token, timeout)
-
-    def _settle(self, method: str, token: str | None, timeout: float | None) -> None:
-        request = settling(method, token)
-        self._answer_all([request], timeout)
-        replied(request, Reply)
+        self.call(RELEASE, token_in(token), timeout=timeout)
 
     @overload
     def call(self, method: str, parameters: Wire, *, timeout: float | None = None) -> Reply: ...
@@ -210,11 +205,13 @@ class Gate:
             return
         try:
             self._converse(requests, deadline)
-        except BaseException:  # interrupted: the answers that are under way are nobody's
+        except BaseException:  # interrupted: nobody gets the answers, those that came and those that are under way
             self._hang_up()
+            self._owe([request for request in requests if request.unsettled or request.granted])
             raise
+        else:
+            self._owe([request for request in requests if request.unsettled])
         finally:
-            self._owe(requests)
             self._lock.release()
 
     def _converse(self, requests: Sequence[Request], deadline: Deadline) -> None:
@@ -231,7 +228,7 @@ class Gate:
 
     def _attempt(self, waiting: Sequence[Request], deadline: Deadline) -> None:
         """Ask what waits, after what is owed; what gets no answer is left with the reason."""
-        owed = {token: settling(RELEASE, token) for token in self._owed}
+        owed = {token: _release(token) for token in self._owed}
         try:
             self._connected().ask([*owed.values(), *waiting], deadline)
         except (OSError, GateError) as error:
@@ -281,15 +278,17 @@ class Gate:
         for request in requests:
             if (lease := request.lease(datetime.now(UTC))) and isinstance(request.parameters, ClaimIn):
                 self._open[request.token or ""] = (request.parameters, Deadline(lease))
+        while self._open and not self._open[oldest := next(iter(self._open))][1].left:
+            del self._open[oldest]
 
-    def _owe(self, requests: Sequence[Request]) -> None:
-        """Release the claims among them without waiting for it; with the next call, if that cannot be done now."""
-        lost = [token for request in requests if request.unsettled and (token := request.token) is not None]
+    def _owe(self, claims: Sequence[Request]) -> None:
+        """Release claims without waiting for it; with the next call, if that cannot be done now."""
+        lost = [token for claim in claims if (token := claim.token) is not None]
         if not lost:
             return
         self._owed.extend(lost)
         try:
-            self._connected().post([settling(RELEASE, token) for token in lost])
+            self._connected().post([_release(token) for token in lost])
         except (OSError, GateError):
             self._hang_up()
 
@@ -298,21 +297,22 @@ class Gate:
     def _outcome(self, parameters: ClaimIn, held: ClaimOut, wait: float) -> ClaimOut:
         """What became of a claim that another holds; `held` itself if nothing did in time."""
         request = Request(CLAIM, parameters, more=True)
-        request.latest = held
         line: Line | None = None
+        moved: ClaimOut | None = None
         try:
             line = self._followed(request, Deadline(wait))
-            if isinstance(request.result, ClaimOut) and request.result.decision is Decision.SEND:
+            if request.granted:
                 # The claim lives as its connection does: asked again, it moves to the one that stays.
-                return self.call(CLAIM, parameters, ClaimOut)
+                moved = self.call(CLAIM, parameters, ClaimOut)
         finally:
             if line is not None:
                 line.close()
-            elif request.unsettled:
+            if moved is None and (request.granted or request.unsettled):
                 with self._lock:
                     self._owe([request])
-        request.result = request.result or request.latest
-        return replied(request, ClaimOut)
+        if request.result is None:
+            return held
+        return moved or replied(request, ClaimOut)
 
     def _followed(self, request: Request, deadline: Deadline) -> Line | None:
         """Ask with `more`, again after a lost connection, until the outcome is known; None at the deadline."""
@@ -359,3 +359,7 @@ class Sending:
                 claim.release()
             except GateError as failed:
                 error.add_note(f"{claim.schedule} at {claim.at} was not released: {failed}")
+
+
+def _release(token: str) -> Request:
+    return Request(RELEASE, TokenIn(token=token))

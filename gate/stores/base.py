@@ -7,10 +7,10 @@ changes, all or nothing. It raises StoreError when nothing was written.
 
 import logging
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from gate.ledger import Change, Occurrence, Schedule, Token, View
+from gate.ledger import EARLY_SECONDS, Change, Occurrence, Schedule, Token, View
 
 log = logging.getLogger("gate.store")
 
@@ -19,6 +19,10 @@ TOKEN_DAYS = 1
 """How long a token is known: as long as a retry of Confirm or Release may come."""
 SCHEDULE_DAYS = 400
 """How long a recurring schedule is known that nobody asks for any more: a yearly one must survive."""
+ONCE_DAYS = 2
+"""How long a one-off is known at least: that somebody asks for it is written down once a day."""
+AFTER_TOUCH = timedelta(seconds=EARLY_SECONDS, microseconds=1)
+"""What is forgotten reaches this far beyond the last touch: an occurrence may be settled before its time."""
 
 
 class Step(NamedTuple):

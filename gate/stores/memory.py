@@ -6,7 +6,17 @@ from datetime import datetime, timedelta
 from gate.clock import Clock
 from gate.interface import State
 from gate.ledger import EPOCH, Occurrence, Schedule, Token
-from gate.stores.base import SCHEDULE_DAYS, TOKEN_DAYS, Batch, Listed, Outcome, Step, Titled
+from gate.stores.base import (
+    AFTER_TOUCH,
+    ONCE_DAYS,
+    SCHEDULE_DAYS,
+    TOKEN_DAYS,
+    Batch,
+    Listed,
+    Outcome,
+    Step,
+    Titled,
+)
 
 
 class MemoryStore:
@@ -78,7 +88,10 @@ class MemoryStore:
         return forgotten + self._prune_schedules(now, limit - forgotten)
 
     def _prune_tokens(self, now: datetime, limit: int) -> int:
-        old = [t.token for t in self._tokens.values() if t.born < now - timedelta(days=TOKEN_DAYS)][:limit]
+        """A claim that lives ends by its token, which stays as long."""
+        open_now = {(o.schedule, o.at) for o in self.open_claims()}
+        before = now - timedelta(days=TOKEN_DAYS)
+        old = [t.token for t in self._tokens.values() if t.born < before and (t.schedule, t.at) not in open_now][:limit]
         for token in old:
             del self._tokens[token]
         return len(old)
@@ -92,13 +105,13 @@ class MemoryStore:
         ][:limit]
         for o in old:
             del self._occurrences[o.schedule, o.at]
-            self._forgotten = max(self._forgotten, o.touched)
+            self._forgotten = max(self._forgotten, o.touched + AFTER_TOUCH)
         return len(old)
 
     def _prune_schedules(self, now: datetime, limit: int) -> int:
         """One-offs go when they have not been asked for as long as is kept, recurring schedules much later."""
-        kept = {True: self._keep, False: max(self._keep, timedelta(days=SCHEDULE_DAYS))}
-        busy = {o.schedule for o in self._occurrences.values() if o.state is State.CLAIMED}
+        kept = {once: max(self._keep, timedelta(days=ONCE_DAYS if once else SCHEDULE_DAYS)) for once in (True, False)}
+        busy = {o.schedule for o in self.open_claims()}
         old = [s for s in self._schedules.values() if s.touched < now - kept[s.once] and s.name not in busy][
             : max(limit, 0)
         ]
@@ -106,6 +119,8 @@ class MemoryStore:
             del self._schedules[s.name]
             for key in [key for key in self._occurrences if key[0] == s.name]:
                 del self._occurrences[key]
+            for token in [t.token for t in self._tokens.values() if t.schedule == s.name]:
+                del self._tokens[token]
         return len(old)
 
     def warm_up(self) -> None:

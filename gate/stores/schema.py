@@ -10,7 +10,7 @@ PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE schedule (
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, -- no schedule inherits the tokens of one that was forgotten
     name TEXT NOT NULL UNIQUE,
     title TEXT,
     known_since INTEGER NOT NULL,

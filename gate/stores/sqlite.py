@@ -19,7 +19,17 @@ from gate.clock import Clock
 from gate.errors import StoreError
 from gate.interface import State
 from gate.ledger import EARLY_SECONDS, EPOCH, Occurrence, Schedule, Token
-from gate.stores.base import SCHEDULE_DAYS, TOKEN_DAYS, Batch, Listed, Outcome, Step, Titled
+from gate.stores.base import (
+    AFTER_TOUCH,
+    ONCE_DAYS,
+    SCHEDULE_DAYS,
+    TOKEN_DAYS,
+    Batch,
+    Listed,
+    Outcome,
+    Step,
+    Titled,
+)
 from gate.stores.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 
 BUSY_SECONDS = 0.25
@@ -119,7 +129,8 @@ class SqliteStore:
         elif self.path.stat().st_size <= CHECK_BYTES:
             verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if verdict != "ok":
-                raise StoreError(f"{self.path} is damaged ({verdict}): restore it, or move it away to begin anew")
+                what = " ".join(verdict.split())
+                raise StoreError(f"{self.path} is damaged ({what}): restore it, or move it away to begin anew")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         meta = dict(connection.execute("SELECT key, value FROM meta"))
@@ -128,14 +139,17 @@ class SqliteStore:
         self._ledger = meta["ledger"]
         self._forgotten = _loaded(int(meta["forgotten"]))
 
-    def _identity(self) -> tuple[int, int]:
+    def _stat(self) -> os.stat_result:
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - once per transaction, and half the cost of Path.stat
+            return os.stat(self.path)  # noqa: PTH116 - once per transaction, and half the cost of Path.stat
         except OSError as error:
             raise StoreError(
                 f"{self.path} has vanished ({error.strerror}): put it back, "
                 "or restart the gate to begin an empty ledger"
             ) from error
+
+    def _identity(self) -> tuple[int, int]:
+        found = self._stat()
         return found.st_dev, found.st_ino
 
     def _connected(self) -> sqlite3.Connection:
@@ -305,7 +319,7 @@ class SqliteStore:
         return sorted(found, key=lambda t: (t.occurrence.at, t.occurrence.schedule), reverse=True)
 
     def size(self) -> int:
-        return self.path.stat().st_size
+        return self._stat().st_size
 
     def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._guarded("cannot be read", lambda connection: connection.execute(sql, values).fetchall())
@@ -338,8 +352,12 @@ class SqliteStore:
         return len(tokens) + len(occurrences) + len(schedules)
 
     def _old_tokens(self, connection: sqlite3.Connection, now: datetime, limit: int) -> list[tuple[Any, ...]]:
-        before = _stored(now - timedelta(days=TOKEN_DAYS))
-        return connection.execute("SELECT token FROM token WHERE born < ? LIMIT ?", (before, limit)).fetchall()
+        """A claim that lives ends by its token, which stays as long."""
+        return connection.execute(
+            "SELECT token FROM token t WHERE born < ? AND NOT EXISTS (SELECT 1 FROM occurrence o"
+            " WHERE o.schedule = t.schedule AND o.at = t.at AND o.state = 'claimed') LIMIT ?",
+            (_stored(now - timedelta(days=TOKEN_DAYS)), limit),
+        ).fetchall()
 
     def _old_occurrences(self, connection: sqlite3.Connection, now: datetime, limit: int) -> list[tuple[Any, ...]]:
         """The newest occurrence of a schedule stays: an interval counts from it, and people look for it."""
@@ -351,11 +369,11 @@ class SqliteStore:
 
     def _old_schedules(self, connection: sqlite3.Connection, now: datetime, limit: int) -> list[tuple[Any, ...]]:
         """One-offs go when they have not been asked for as long as is kept, recurring schedules much later."""
-        recurring = max(self._keep, timedelta(days=SCHEDULE_DAYS))
+        once, recurring = (now - max(self._keep, timedelta(days=days)) for days in (ONCE_DAYS, SCHEDULE_DAYS))
         return connection.execute(
             "SELECT id FROM schedule s WHERE touched < CASE once WHEN 1 THEN ?1 ELSE ?2 END AND touched < ?1"
             " AND NOT EXISTS (SELECT 1 FROM occurrence o WHERE o.schedule = s.id AND o.state = 'claimed') LIMIT ?3",
-            (_stored(now - self._keep), _stored(now - recurring), max(limit, 0)),
+            (_stored(once), _stored(recurring), max(limit, 0)),
         ).fetchall()
 
     def _delete(
@@ -370,7 +388,7 @@ class SqliteStore:
         connection.executemany("DELETE FROM occurrence WHERE schedule = ?", schedules)
         connection.executemany("DELETE FROM schedule WHERE id = ?", schedules)
         if occurrences:
-            self._forgotten = max(self._forgotten, _loaded(max(row[2] for row in occurrences)))
+            self._forgotten = max(self._forgotten, _loaded(max(row[2] for row in occurrences)) + AFTER_TOUCH)
             connection.execute("UPDATE meta SET value = ? WHERE key = 'forgotten'", (str(_stored(self._forgotten)),))
 
     # -- care

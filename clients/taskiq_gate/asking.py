@@ -1,0 +1,79 @@
+"""Asks the gate until it has decided, and no longer than the limits allow."""
+
+import asyncio
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from gate.errors import StoreUnavailable
+from gate.interface import Decision
+from gate_client import AsyncClaim, AsyncGate
+from taskiq_gate.occurrence import Trigger
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Seconds: for an occurrence that another holds, for a gate that is away, for one answer, for the send itself."""
+
+    max_wait: float
+    patience: float
+    timeout: float
+    lease: float | None
+
+    @property
+    def altogether(self) -> float:
+        """How long the scheduler can be kept waiting for a decision."""
+        return self.max_wait + self.patience + self.timeout
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """Which occurrence of which schedule."""
+
+    key: str
+    title: str
+    trigger: Trigger
+
+    def __str__(self) -> str:
+        if self.trigger.at is None:
+            return self.key
+        return f"{self.key} at {self.trigger.at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+async def decide(gate: AsyncGate, question: Question, limits: Limits) -> AsyncClaim:
+    """The gate's decision, after what is worth waiting for: an outcome, a moment that is near, a store that is back.
+
+    Raises GateUnreachable, StoreUnavailable and InvalidClaim.
+    """
+    clock = asyncio.get_running_loop().time
+    patience_end = clock() + max(limits.patience, limits.timeout)
+    wait_end = clock() + limits.max_wait
+    while True:
+        try:
+            claim = await _claim(gate, question, limits.lease, wait_end - clock(), patience_end - clock())
+        except StoreUnavailable as away:
+            pause = float(away.parameters.get("retry_after", 1.0))
+            if clock() + pause > patience_end:
+                raise
+        else:
+            pause = _until(claim)
+            if claim.decision is not Decision.WAIT or clock() + pause > wait_end:
+                return claim
+        await asyncio.sleep(max(pause, 0.05))
+
+
+async def _claim(gate: AsyncGate, question: Question, lease: float | None, wait: float, timeout: float) -> AsyncClaim:
+    trigger = question.trigger
+    return await gate.claim(
+        question.key,
+        trigger.at,
+        once=trigger.once or None,
+        every=trigger.every,
+        title=question.title,
+        lease=lease,
+        wait=max(wait, 0.0),
+        timeout=max(timeout, 0.001),
+    )
+
+
+def _until(claim: AsyncClaim) -> float:
+    """Seconds until the gate wants to be asked again."""
+    return 0.0 if claim.until is None else (claim.until - datetime.now(UTC)).total_seconds()

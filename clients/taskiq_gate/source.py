@@ -1,0 +1,299 @@
+"""The wrapper around a schedule source of taskiq."""
+
+import asyncio
+import inspect
+import logging
+import os
+import re
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from weakref import WeakValueDictionary
+
+from taskiq import ScheduledTask, ScheduleSource
+from taskiq.cli.scheduler.run import is_cron_task_now, to_tz_aware
+from taskiq.exceptions import ScheduledTaskCancelledError
+
+from gate.errors import GateError
+from gate.interface import Decision
+from gate_client import AsyncClaim, AsyncGate
+from taskiq_gate import identity
+from taskiq_gate.asking import Limits, Question, decide
+from taskiq_gate.occurrence import Asked, NoOccurrence, Trigger, trigger
+from taskiq_gate.sends import Send, Sends
+
+log = logging.getLogger("taskiq_gate")
+
+LEVELS = {
+    Decision.SENT: logging.INFO,
+    Decision.WAIT: logging.INFO,
+    Decision.PAUSED: logging.INFO,
+    Decision.HELD: logging.WARNING,
+    Decision.DOUBT: logging.WARNING,
+    Decision.LATE: logging.WARNING,
+}
+TASK_IDS_MAX = 10_000
+_ENDS_THE_LOOP = re.compile(r"\*/0+(?!\d)")
+"""pycron divides by the step, and taskiq's loop dies of it."""
+
+_names: "WeakValueDictionary[str, GatedScheduleSource]" = WeakValueDictionary()
+"""The wrappers of this process by name."""
+
+
+class GatedScheduleSource(ScheduleSource):
+    """Asks the gate before each send of `source`, and tells it afterwards.
+
+        sources=[GatedScheduleSource(LabelScheduleSource(broker))]
+
+    `name`: the first part of every schedule's identity; without one the class name of `source`, with -2, -3, ... for
+        further wrappers in this process, in the order in which they are made. Two applications that share a gate
+        should each give their sources names, and keep them.
+    `gate`: an AsyncGate to use, which stays the caller's to close; without one, `socket` and `holder` are those of the
+        AsyncGate that is made at the first send, in the scheduler's event loop.
+    `max_wait`: seconds to wait for an occurrence that another scheduler is sending.
+    `patience`: seconds to wait for a gate that is away, and then `on_gate_down`: "hold" sends nothing and logs an
+        error, "send" sends without a claim and logs a warning.
+    `lease`: seconds that a send may take; without one the gate's own default (30).
+    `timeout`: seconds for one answer of a gate that is there.
+
+    A decision takes `max_wait + patience + timeout` seconds at most. Keep that below taskiq's `--send-timeout`, and
+    below a minute: until it is made, taskiq skips further ticks of that schedule, and of that one alone.
+
+    Schedules are recognised after a restart by their `schedule_id` if it was given, else by what they are: task, time,
+    arguments and labels. Give an id to a schedule that shall keep its history when any of these changes, and to
+    one-offs that are alike in all of them.
+
+    Everything else of `source` is reached through the wrapper.
+    """
+
+    def __init__(
+        self,
+        source: ScheduleSource,
+        *,
+        name: str | None = None,
+        gate: AsyncGate | None = None,
+        socket: str | os.PathLike[str] | None = None,
+        holder: str | None = None,
+        max_wait: float = 20.0,
+        patience: float = 20.0,
+        lease: float | None = None,
+        on_gate_down: Literal["hold", "send"] = "hold",
+        timeout: float = 5.0,
+    ) -> None:
+        if on_gate_down not in ("hold", "send"):
+            raise ValueError(f"on_gate_down is {on_gate_down!r}: 'hold' and 'send' are allowed")
+        self._inner = source
+        self._limits = Limits(max_wait=max_wait, patience=patience, timeout=timeout, lease=lease)
+        self._on_gate_down = on_gate_down
+        self._make_gate: Callable[[], AsyncGate] = lambda: AsyncGate(socket, holder=holder, timeout=timeout)
+        self._given_gate = gate
+        self._own_gate: tuple[asyncio.AbstractEventLoop, AsyncGate] | None = None
+        self._sends = Sends(self._limits)
+        self._keys: dict[str, str] = {}
+        """The key of each listed schedule, by its id."""
+        self._asked: dict[str, Asked] = {}
+        """What was asked for, by key."""
+        self._task_ids: dict[str, str] = {}
+        """The task ids that are our work, by schedule id: the task object is the same at every tick."""
+        self._warned: set[str] = set()
+        self._stopping = False
+        self.name = _named(self, name, type(source).__name__)
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute == "_inner":  # not made yet: a copy, or a subclass that is being built
+            raise AttributeError(attribute)
+        return getattr(self._inner, attribute)
+
+    def __repr__(self) -> str:
+        return f"<GatedScheduleSource {self.name}: {self._inner!r}>"
+
+    # ---- what delegates
+
+    async def startup(self) -> None:
+        self._stopping = False
+        await _finished(self._inner.startup())
+
+    async def shutdown(self) -> None:
+        """Let sends that are under way end, release what was not sent, then shut `source` down."""
+        self._stopping = True
+        try:
+            await self._sends.finish()
+            if self._given_gate is not None:
+                await self._given_gate.drain(self._limits.timeout)
+            elif self._own_gate is not None:
+                (_, own), self._own_gate = self._own_gate, None
+                await own.close(self._limits.timeout)
+        except Exception:
+            log.exception("%s: the gate could not be told that this scheduler stops", self.name)
+        finally:
+            await _finished(self._inner.shutdown())
+
+    async def get_schedules(self) -> list[ScheduledTask]:
+        schedules: list[ScheduledTask] = await _finished(self._inner.get_schedules())
+        try:
+            return self._listed(schedules)
+        except Exception:
+            log.exception("%s: the schedules could not be told apart", self.name)
+            return schedules
+
+    async def add_schedule(self, schedule: ScheduledTask) -> None:
+        await _finished(self._inner.add_schedule(schedule))
+
+    async def delete_schedule(self, schedule_id: str) -> None:
+        await _finished(self._inner.delete_schedule(schedule_id))
+
+    # ---- the two hooks
+
+    async def pre_send(self, task: ScheduledTask) -> None:
+        """Claim the occurrence; raises ScheduledTaskCancelledError if it shall not be sent."""
+        now = datetime.now(UTC)
+        if task.task_id is not None and task.task_id == self._task_ids.get(task.schedule_id):
+            task.task_id = None
+        await _finished(self._inner.pre_send(task))
+        if self._stopping:
+            raise ScheduledTaskCancelledError
+        question: Question | None = None
+        try:
+            question = self._question(task, now)
+            gate = self._gate()
+            with self._sends.asking():
+                async with asyncio.timeout(self._limits.altogether):
+                    claim = await decide(gate, question, self._limits)
+        except (GateError, NoOccurrence) as error:
+            self._without_gate(task, question, str(error))
+        except TimeoutError:
+            self._without_gate(task, question, f"no decision within {self._limits.altogether:g} s")
+        except Exception as error:
+            log.exception("%s: asking the gate failed for a reason of its own", self.name)
+            self._without_gate(task, question, repr(error))
+        else:
+            await self._follow(task, question, gate, claim)
+
+    async def post_send(self, task: ScheduledTask) -> None:
+        """Confirm, without letting the gate's troubles reach the scheduler."""
+        try:
+            send = self._sends.sent()
+            if send is not None:
+                await self._sends.confirm(send)
+        except Exception:
+            log.exception("%s: %s was sent, but is not confirmed", self.name, task.task_name)
+        await _finished(self._inner.post_send(task))
+
+    # ---- asking
+
+    def _question(self, task: ScheduledTask, now: datetime) -> Question:
+        key = self._keys.get(task.schedule_id) or identity.base_key(self.name, task)
+        asked = self._asked.setdefault(key, Asked())
+        due = _trigger(task, now, asked)
+        asked.note(due)
+        return Question(key=key, title=identity.title(task), trigger=due)
+
+    def _gate(self) -> AsyncGate:
+        if self._given_gate is not None:
+            return self._given_gate
+        loop = asyncio.get_running_loop()
+        if self._own_gate is None or self._own_gate[0] is not loop:
+            self._own_gate = (loop, self._make_gate())
+        return self._own_gate[1]
+
+    async def _follow(self, task: ScheduledTask, question: Question, gate: AsyncGate, claim: AsyncClaim) -> None:
+        if claim.granted:
+            self._set_task_id(task, question.key, claim.at)
+            self._sends.begin(Send(str(question), gate, claim))
+            return
+        by = f" by {claim.by}" if claim.by else ""
+        level = LEVELS.get(claim.decision, logging.WARNING)
+        log.log(level, "%s is refused: %s%s (%s)", question, claim.decision, by, claim.reason)
+        if claim.decision is Decision.SENT and question.trigger.once:
+            await self._clean_up(task)
+        raise ScheduledTaskCancelledError
+
+    async def _clean_up(self, task: ScheduledTask) -> None:
+        """A one-off that was sent before is deleted by the hook that its source has for that."""
+        try:
+            await _finished(self._inner.post_send(task))
+        except Exception:
+            log.exception("%s: a one-off that was sent could not be removed", self.name)
+
+    def _without_gate(self, task: ScheduledTask, question: Question | None, why: str) -> None:
+        what = question or f"{self.name}:{task.task_name}"
+        if self._on_gate_down == "hold":
+            log.error("%s is not sent: %s", what, why)
+            raise ScheduledTaskCancelledError
+        log.warning("%s is sent without a claim: %s", what, why)
+        if question is not None and question.trigger.at is not None:
+            self._set_task_id(task, question.key, question.trigger.at)
+        self._sends.begin(Send(str(what)))
+
+    def _set_task_id(self, task: ScheduledTask, key: str, at: datetime) -> None:
+        """The same occurrence has the same task id, whoever sends it; an id of the user's own stays."""
+        if task.task_id is None:
+            task.task_id = self._task_ids[task.schedule_id] = identity.task_id(key, at)
+
+    # ---- listing
+
+    def _listed(self, schedules: list[ScheduledTask]) -> list[ScheduledTask]:
+        """Name the schedules, before taskiq touches their labels, and leave out what would end its loop."""
+        safe = [schedule for schedule in schedules if not self._deadly(schedule)]
+        self._keys = identity.keys(self.name, safe)
+        known = set(self._keys.values())
+        self._asked = {key: asked for key, asked in self._asked.items() if key in known}
+        if len(self._task_ids) > TASK_IDS_MAX:
+            self._task_ids = {id_: mine for id_, mine in self._task_ids.items() if id_ in self._keys}
+        self._warn_of_repeated_ids(safe)
+        return safe
+
+    def _deadly(self, schedule: ScheduledTask) -> bool:
+        if schedule.cron is None or not _ENDS_THE_LOOP.search(schedule.cron):
+            return False
+        text = "%s: %s has the cron %r, a step of 0, which would end the scheduler: it is left out"
+        self._warn(f"deadly {schedule.cron}", text, self.name, schedule.task_name, schedule.cron)
+        return True
+
+    def _warn_of_repeated_ids(self, schedules: list[ScheduledTask]) -> None:
+        """taskiq remembers what ran by schedule id alone: of two with one id, it never sends the second."""
+        ids = Counter(schedule.schedule_id for schedule in schedules)
+        wrappers = [other for other in list(_names.values()) if other is not self]
+        others = {id_ for other in wrappers for id_ in other._keys}  # noqa: SLF001 - of this very class
+        for id_ in (id_ for id_, times in ids.items() if times > 1 or id_ in others):
+            text = "%s: the schedule id %r is in use twice, so taskiq sends only one of the two"
+            self._warn(f"id {id_}", text, self.name, id_)
+
+    def _warn(self, about: str, text: str, *values: object) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            log.error(text, *values)
+
+
+def _trigger(task: ScheduledTask, now: datetime, asked: Asked) -> Trigger:
+    cron, offset = task.cron, task.cron_offset
+    return trigger(
+        now,
+        asked,
+        cron=None if cron is None else lambda instant: is_cron_task_now(cron, instant, offset),
+        shift=offset if isinstance(offset, timedelta) else timedelta(0),
+        every=None if task.interval is None else identity.seconds(task.interval),
+        time=None if task.time is None else to_tz_aware(task.time).astimezone(UTC),
+    )
+
+
+def _named(source: GatedScheduleSource, name: str | None, base: str) -> str:
+    """Register a wrapper under its name, or under the first free one that its source's class gives."""
+    if name is not None:
+        if not name or len(name.encode()) > 128:
+            raise ValueError(f"name is {name!r}: 1 to 128 bytes are allowed")
+        if name in _names:
+            log.warning("two sources have the name %r: schedules that are alike count as one", name)
+        _names[name] = source
+        return name
+    number = 1
+    while (free := base if number == 1 else f"{base}-{number}") in _names:
+        number += 1
+    _names[free] = source
+    return free
+
+
+async def _finished(result: Any) -> Any:
+    """What a hook gives, be it a coroutine or not."""
+    return await result if inspect.isawaitable(result) else result

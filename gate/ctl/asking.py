@@ -1,0 +1,97 @@
+"""One call to the gate, and the exit code for each way it can end."""
+
+import errno
+import socket
+from typing import Any, TypeVar
+
+import click
+
+from gate import errors
+from gate.interface import Reply, Wire
+from gate_client.core import GateUnreachable, socket_path
+from gate_client.sync import Gate
+
+R = TypeVar("R", bound=Reply)
+
+PATIENCE_SECONDS = 5.0
+SOCKET = "gate.ctl.socket"
+START_IT = "start it with `gate`, or name its socket with --socket or $GATE_SOCKET"
+HINTS = {
+    errno.EACCES: "ask for membership in its group (gate-clients), or use the gate's own user",
+    errno.ENOENT: START_IT,
+    errno.ECONNREFUSED: START_IT,
+}
+
+
+class Failed(click.ClickException):
+    """Ends gatectl: one line on stderr and an exit code."""
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"gatectl: {self.message}", file=file, err=True)
+
+
+class AnswerIsNo(Failed):
+    exit_code = 1
+
+
+class WrongUsage(Failed):
+    exit_code = 2
+
+
+class Unreachable(Failed):
+    exit_code = 3
+
+
+def _remember(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta[SOCKET] = value
+
+
+socket_option = click.option(
+    "--socket",
+    metavar="PATH",
+    expose_value=False,
+    callback=_remember,
+    help="Where the gate listens; else $GATE_SOCKET, /run/gate/gate.sock, $XDG_RUNTIME_DIR/gate/gate.sock.",
+)
+"""Before or after the subcommand; what comes later wins."""
+
+
+def socket_given() -> str | None:
+    """What --socket said."""
+    given: str | None = click.get_current_context().meta.get(SOCKET)
+    return given
+
+
+def ask(method: str, parameters: Wire, answers: type[R]) -> R:
+    """Ask the gate that --socket, the environment or the usual places name; raises Failed."""
+    try:
+        path = socket_path(socket_given())
+        _knock(path)
+        with Gate(path, timeout=PATIENCE_SECONDS) as gate:
+            return gate.call(method, parameters, answers)
+    except (GateUnreachable, errors.TooManyConnections, errors.MessageTimeout) as error:
+        raise Unreachable(_text(error)) from error
+    except errors.BadMessage as error:
+        raise Unreachable(f"what answers is no gate of this version: {error.reason}") from error
+    except errors.InvalidParameter as error:
+        raise WrongUsage(str(error)) from error
+    except errors.CallError as error:
+        raise AnswerIsNo(str(error)) from error
+
+
+def _knock(path: str) -> None:
+    """Whether anybody listens is said at once: a client that waits for a gate to come back is not what people want."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except OSError as error:
+            problem = (error.strerror or str(error)).lower()
+            raise GateUnreachable(path, problem, HINTS.get(error.errno or 0, START_IT)) from error
+
+
+def _text(error: errors.GateError) -> str:
+    if not isinstance(error, GateUnreachable):
+        return f"the gate cannot be reached: {error}"
+    hint = error.hint if error.hint in HINTS.values() else "it may hang or be busy: look at its log"
+    return f"the gate at {error.socket} cannot be reached: {error.problem}: {hint}"

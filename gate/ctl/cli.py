@@ -1,0 +1,34 @@
+"""The command and what holds for all of its subcommands."""
+
+import io
+import sys
+from typing import cast
+
+import click
+
+from gate.ctl.asking import socket_option
+from gate.ctl.demo import demo
+from gate.ctl.history import history
+from gate.ctl.resend import resend
+from gate.ctl.status import status
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 yes or done, 1 the answer is no, 2 wrong usage, 3 the gate cannot be reached.",
+)
+@socket_option
+@click.version_option(package_name="schedule-gate", prog_name="gatectl")
+def cli() -> None:
+    """Inspect and steer the schedule gate."""
+
+
+for command in (status, history, resend, demo):
+    cli.add_command(command)
+
+
+def run(arguments: list[str]) -> int:
+    """Run gatectl; ends the process with its exit code."""
+    # A title that the terminal cannot show is still a title.
+    cast(io.TextIOWrapper, sys.stdout).reconfigure(errors="backslashreplace")
+    cli.main(arguments, prog_name="gatectl")

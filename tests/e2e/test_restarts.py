@@ -1,0 +1,144 @@
+"""A scheduler that is restarted or killed at will, or doubled, sends each minute once.
+
+The scenes run side by side, in minutes of 15 s; with GATE_REAL_MINUTES=1 they take their time, one source at a time
+and each beside what happens without a gate, and print a table:
+
+    GATE_REAL_MINUTES=1 .venv/bin/python -m pytest tests/e2e/test_restarts.py -s
+"""
+
+import faulthandler
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.e2e.rig import RealTime, Timeline, environment
+from tests.e2e.scenes import CONFIG, MINUTES, Played, Scene, hard_scenes, play, scenes_of
+from tests.e2e.settings import KINDS
+from tests.support import redis as redis_support
+from tests.support.faketime import FakeTime, find_library
+from tests.support.gate_process import GateProcess
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+REAL = os.environ.get("GATE_REAL_MINUTES") == "1"
+START = datetime(2026, 11, 30, 11, 59, 1, tzinfo=UTC)
+SPEED = 4.0
+
+if REAL:
+    GATED = [scene for source in ("label", "redis") for scene in [*scenes_of(source, gated=True), *hard_scenes(source)]]
+    BARE = [scene for source in ("label", "redis") for scene in scenes_of(source, gated=False)]
+else:
+    GATED = [*scenes_of("both", gated=True), *hard_scenes("both")]
+    BARE = scenes_of("label", gated=False)[1:]
+
+
+@pytest.fixture(scope="module")
+def timeline() -> Timeline:
+    if REAL:
+        return RealTime()
+    library = find_library()
+    if library is None:
+        pytest.skip("no libfaketime on this machine: apt install faketime, or run tests/run.py")
+    return FakeTime(library, START, SPEED)
+
+
+@pytest.fixture(scope="module")
+def played(
+    timeline: Timeline,
+    redis_server: redis_support.RedisServer,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> dict[str, Played]:
+    """All scenes, after they were played."""
+    faulthandler.cancel_dump_traceback_later()  # pytest's own, which takes a minute for a hang
+    redis_server.start()
+    folder = tmp_path_factory.mktemp("scenes")
+    with GateProcess(folder / "gate", config=CONFIG, env=environment(timeline)) as gate:
+        found = play([*GATED, *BARE], redis_server.url, gate, timeline, folder)
+    if REAL or request.config.get_verbosity() > 0:
+        report = request.config.pluginmanager.getplugin("terminalreporter")
+        for line in table(found):
+            report.write_line(line)
+    return found
+
+
+def table(found: dict[str, Played]) -> Iterator[str]:
+    """What became of each scene; a span where its schedules differ."""
+    yield f"\n{'scene':<24} {'starts':>6} {f'sends of {MINUTES}':>10} {'twice':>6} {'missing':>8} {'in doubt':>9} {'late':>5}"
+    for name, scene in found.items():
+        counts = scene.counts.values()
+        sends = _span(sum(each) for each in counts)
+        twice = _span(sum(max(count - 1, 0) for count in each) for each in counts)
+        missing = _span(each.count(0) for each in counts)
+        doubt = len(scene.doubts) if scene.scene.gated else "-"
+        yield f"{name:<24} {scene.starts:>6} {sends:>10} {twice:>6} {missing:>8} {doubt:>9} {scene.late:>4.1f}s"
+
+
+def _span(values: Iterator[int]) -> str:
+    found = sorted(set(values))
+    return str(found[0]) if len(found) == 1 else f"{found[0]}..{found[-1]}"
+
+
+def each(scenes: list[Scene]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("name", [scene.name for scene in scenes])
+
+
+@each(BARE)
+def test_without_a_gate_the_very_same_restarts_send_minutes_twice(played: dict[str, Played], name: str) -> None:
+    for kind, counts in played[name].counts.items():
+        assert sum(max(count - 1, 0) for count in counts) > 0, f"{kind}: this rig proves nothing"
+
+
+@each(GATED)
+def test_every_schedule_is_known_by_one_name_through_all_restarts(played: dict[str, Played], name: str) -> None:
+    scene = played[name]
+    by_task = {entry.task_id: entry.schedule for entry in scene.entries}
+    names = {(one.kind, by_task[one.task_id]) for one in scene.sends}
+    assert len(names) == len({schedule for _, schedule in names}) == len(KINDS) * len(scene.scene.sources)
+    assert {entry.schedule for entry in scene.entries} == set(by_task.values()) == {schedule for _, schedule in names}
+
+
+@each(GATED)
+def test_no_minute_is_sent_twice(played: dict[str, Played], name: str) -> None:
+    scene = played[name]
+    for entry in scene.entries:
+        allowed = entry.grants if name.startswith("resend") else 1
+        assert len(scene.copies(entry)) <= allowed, entry
+
+
+@each(GATED)
+def test_no_minute_is_missing_but_one_that_is_listed_in_doubt(played: dict[str, Played], name: str) -> None:
+    scene = played[name]
+    states = {(entry.schedule, entry.at): entry.state for entry in scene.entries}
+    assert scene.counts
+    for schedule, counts in scene.counts.items():
+        for minute, count in zip(scene.minutes, counts, strict=True):
+            if count == 0:
+                assert states.get((schedule, minute)) == "doubt", f"{schedule} lost {minute}"
+                assert (schedule, minute) in scene.doubts
+            if name.startswith("resend") or scene.scene.number is None:
+                assert count >= 1, f"{schedule} lost {minute}"
+
+
+@each(GATED)
+def test_the_ledger_says_of_each_message_what_the_clock_says(played: dict[str, Played], name: str) -> None:
+    scene = played[name]
+    ats = {entry.task_id: entry.at for entry in scene.entries}
+    for one in scene.sends:
+        assert timedelta(seconds=-5) <= one.at - ats[one.task_id] < timedelta(seconds=90), one
+    for entry in scene.entries:
+        assert entry.state in ("sent", "doubt"), entry
+        assert entry.state == "doubt" or scene.copies(entry), f"confirmed, but not sent: {entry}"
+    doubts = [(entry.schedule, entry.at) for entry in scene.entries if entry.state == "doubt"]
+    assert sorted(scene.doubts) == sorted(doubts)
+
+
+@each([scene for scene in GATED if scene.in_send])
+def test_the_kills_did_catch_schedulers_in_the_middle_of_a_send(played: dict[str, Played], name: str) -> None:
+    scene = played[name]
+    if name.startswith("resend"):
+        assert any(entry.grants > 1 for entry in scene.entries), "nothing was taken over: this rig proves nothing"
+    else:
+        assert scene.doubts, "nothing was in doubt: this rig proves nothing"

@@ -1,0 +1,1 @@
+"""Tests against the real service: bad input, faults, crashes, many clients, foreign clients."""
