@@ -42,6 +42,7 @@ class Caller(Protocol):
     uid: int
     pid: int
     claims: "set[str]"
+    waits: "set[Key]"
     holder: str | None
 
     def reply(self, slot: Slot, reply: Reply, *, continues: bool = False) -> None: ...
@@ -127,12 +128,12 @@ class Engine:
 
     def settle(self, request: Request, event: Event, token: str) -> None:
         """Answer Confirm or Release."""
-        self._put_for(token, _settling(event, token), partial(self._settled, request))
+        self._put_for(token, _settling(event, token), partial(self._settled, request, token))
 
     def resend(self, request: Request, schedule: str, at: datetime) -> None:
         """Answer `io.schedulegate.Control.Resend`."""
         step = Step(None, schedule, at, partial(ledger.resend, schedule, at))
-        self._put(Work(partial(self._settled, request), step=step))
+        self._put(Work(partial(self._settled, request, None), step=step))
 
     def query(
         self, request: Request, query: Callable[[Store], Any], answer: Callable[[Any], Reply | errors.CallError]
@@ -188,10 +189,19 @@ class Engine:
             _log_answer(request.caller, ask, answer)
         if change.occurrence is not None:
             self._granted(request, ask, change.occurrence, first=change.token is not None)
+        else:
+            self._over_already(ask.token)
         waits = answer.decision is Decision.HELD and request.slot.call is not None and request.slot.call.more
         request.reply(answer, continues=waits)
-        if waits:
-            self._waiters.setdefault((ask.schedule, answer.at), deque()).append((request, ask))
+        if answer.decision is Decision.HELD:
+            self._held(request, ask, (ask.schedule, answer.at), waits=waits)
+
+    def _held(self, request: Request, ask: Ask, key: Key, *, waits: bool) -> None:
+        if key not in self._holding:  # granted, but the store said that it failed
+            self._look_for_claims()
+        if waits and not request.caller.closed:
+            self._waiters.setdefault(key, deque()).append((request, ask))
+            request.caller.waits.add(key)
 
     def _granted(self, request: Request, ask: Ask, record: Occurrence, *, first: bool) -> None:
         """Remember who holds the claim. Only a token's `first` grant can be unread: later ones repeat it."""
@@ -207,12 +217,14 @@ class Engine:
         if caller.closed:
             self._gone(live, caller)
 
-    def _settled(self, request: Request | None, outcome: Any) -> None:
+    def _settled(self, request: Request | None, token: str | None, outcome: Any) -> None:
         change = self._checked(request, outcome)
         if change is None:
             return
         if change.occurrence is not None:
             self._changed(change.occurrence)
+        elif token is not None:
+            self._over_already(token)
         if request is not None:
             request.answer(change.answer)
 
@@ -229,7 +241,7 @@ class Engine:
         if self.problem is not None and outcome.written:
             log.warning("the store can be written again", extra={"before": self.problem})
             self.problem = None
-            self._put(Work(self._adopt, query=lambda store: store.open_claims()))
+            self._look_for_claims()
         return outcome
 
     def _failed(self, request: Request | None, error: Exception) -> None:
@@ -243,6 +255,7 @@ class Engine:
 
     def _hold(self, record: Occurrence, grace: float) -> Live:
         live = Live(record.token, (record.schedule, record.at), grace)
+        self._forget(live.key)
         self._live[live.token] = live
         self._holding[live.key] = live.token
         return live
@@ -254,6 +267,9 @@ class Engine:
                 live = self._hold(record, self.policy(record.schedule).grace)
                 self._arm(live, live.grace, Event.LOST)
 
+    def _look_for_claims(self) -> None:
+        self._put(Work(self._adopt, query=lambda store: store.open_claims()))
+
     def _adopt(self, outcome: Any) -> None:
         if isinstance(outcome, Exception):
             self._failed(None, outcome)
@@ -264,6 +280,11 @@ class Engine:
         """A connection closed: its claims stay held for a grace, but for those whose grant was never read."""
         for live in [self._live[token] for token in caller.claims]:
             self._gone(live, caller)
+        for key in caller.waits:
+            others = deque(waiter for waiter in self._waiters.pop(key) if waiter[0].caller is not caller)
+            if others:
+                self._waiters[key] = others
+        caller.waits.clear()
 
     def _gone(self, live: Live, caller: Caller) -> None:
         unread = live.slot is not None and caller.never_read(live.slot)
@@ -292,7 +313,7 @@ class Engine:
     def _lost(self, live: Live, event: Event, outcome: Any) -> None:
         if isinstance(outcome, Exception) and self._live.get(live.token) is live:
             self._arm(live, RETRY_SECONDS, event)
-        self._settled(None, outcome)
+        self._settled(None, live.token, outcome)
 
     def _changed(self, record: Occurrence) -> None:
         """An occurrence was settled or fell in doubt: nobody holds it any more, and those who wait ask again."""
@@ -300,11 +321,19 @@ class Engine:
             log.warning(
                 "in doubt: %s", record.reason, extra={"schedule": record.schedule, "at": record.at, "by": record.holder}
             )
-        key = (record.schedule, record.at)
+        self._ended((record.schedule, record.at))
+
+    def _over_already(self, token: str) -> None:
+        """A claim is none to the store: it was settled, but the store had said that it failed."""
+        live = self._live.get(token)
+        if live is not None:
+            self._ended(live.key)
+
+    def _ended(self, key: Key) -> None:
         self._forget(key)
         for request, ask in self._waiters.pop(key, ()):
-            if not request.caller.closed:
-                self._ask(request, ask)
+            request.caller.waits.discard(key)
+            self._ask(request, ask)
 
     def _forget(self, key: Key) -> None:
         live = self._live.pop(self._holding.pop(key, ""), None)

@@ -58,6 +58,7 @@ class Connection:
         self.pid, self.uid, self.gid = peer.credentials(sock)
         self.protocol = ServerProtocol(reactor.limits.message_bytes, reactor.limits.calls)
         self.claims: set[str] = set()
+        self.waits: set[tuple[str, datetime]] = set()
         self.holder: str | None = None
         self.closed = False
         self.reset = False

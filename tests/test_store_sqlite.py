@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -249,15 +249,13 @@ def test_a_damaged_file_keeps_its_write_ahead_log(opened: Opened, tmp_path: Path
     for name in ("gate.db", "gate.db-wal"):
         shutil.copy(tmp_path / name, copy / name)
     assert (copy / "gate.db-wal").stat().st_size > 0
-    filled(tmp_path / "other.db")
     data = bytearray((copy / "gate.db").read_bytes())
     data[4096:] = b"\xa5" * len(data[4096:])
     (copy / "gate.db").write_bytes(data)
     before = files(copy)
-    try:
-        SqliteStore(copy / "gate.db", ManualClock(), KEEP).close()
-    except StoreError:
-        assert files(copy) == before
+    with pytest.raises(StoreError, match="is damaged"):
+        SqliteStore(copy / "gate.db", ManualClock(), KEEP)
+    assert {name: data for name, data in files(copy).items() if not name.endswith("-shm")} == before
 
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:
@@ -266,7 +264,7 @@ def test_a_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="missing/gate.db"):
+    with pytest.raises(StoreError, match=r"missing/gate\.db cannot be made: unable to open database file"):
         SqliteStore(tmp_path / "missing" / "gate.db", ManualClock(), KEEP)
 
 
@@ -307,9 +305,8 @@ def test_a_file_that_may_not_be_written_grants_nothing_and_recovers(open_folder:
     path.chmod(0o444)
     open_folder.chmod(0o555)
     before = files(open_folder)
-    with as_a_plain_user(), pytest.raises(StoreError):
-        store = SqliteStore(path, ManualClock(), KEEP)
-        store.apply([claim_step(S, NOON, "a")])
+    with as_a_plain_user(), pytest.raises(StoreError, match=r"gate\.db"):
+        SqliteStore(path, ManualClock(), KEEP).apply([claim_step(S, NOON, "a")])
     assert files(open_folder) == before
     open_folder.chmod(0o755)
     path.chmod(0o644)
@@ -334,10 +331,10 @@ def test_a_flipped_byte_is_noticed_or_does_no_harm_but_never_an_unnamed_error(
     data = bytearray(sound.read_bytes())
     data[place % len(data)] ^= flip
     path.write_bytes(data)
-    try:
+    store: SqliteStore | None = None
+    with suppress(StoreError):
         store = SqliteStore(path, ManualClock(), KEEP)
-    except StoreError as error:
-        assert str(path) in str(error)
+    if store is None:
         assert path.read_bytes() == data
         return
     for ask in (
@@ -347,12 +344,10 @@ def test_a_flipped_byte_is_noticed_or_does_no_harm_but_never_an_unnamed_error(
         lambda: store.history(None, None, 100),
         lambda: store.apply([claim_step(f"schedule {n}", NOON, f"new {n}") for n in range(40)]),
         lambda: store.prune(100),
+        store.close,
     ):
-        try:
+        with suppress(StoreError):
             ask()
-        except StoreError as error:
-            assert str(path) in str(error)
-    store.close()
 
 
 # -- faults while it runs
@@ -367,10 +362,10 @@ def test_a_file_that_vanished_grants_nothing_and_may_be_put_back(opened: Opened,
     book.claim(S, NOON, token="a")
     away = moved_away(path)
     for _ in range(2):
-        with pytest.raises(StoreError, match="gate.db has vanished .*: put it back, or restart the gate"):
+        with pytest.raises(StoreError, match=r"gate\.db has vanished .*: put it back, or restart the gate"):
             book.claim("other", NOON)
     for ask in (book.store.open_claims, book.store.size, lambda: book.store.doubts(1), lambda: book.store.prune(1)):
-        with pytest.raises(StoreError, match="gate.db has vanished"):
+        with pytest.raises(StoreError, match=r"gate\.db has vanished"):
             ask()
     assert not path.exists(), "nothing new is made in its place"
     away.rename(path)
@@ -424,7 +419,7 @@ def test_a_file_that_was_replaced_by_something_else_is_refused_and_left_as_it_is
     moved_away(path)
     path.write_bytes(content)
     for _ in range(2):
-        with pytest.raises(StoreError, match="is not a ledger|is empty"):
+        with pytest.raises(StoreError, match=r"is not a ledger|is empty"):
             book.claim(S, NOON)
     assert path.read_bytes() == content
 
@@ -450,7 +445,7 @@ def test_a_file_that_another_process_locks_grants_nothing_until_it_is_released(o
         assert locker.stdout is not None
         assert locker.stdin is not None
         assert locker.stdout.readline() == "locked\n"
-        with pytest.raises(StoreError, match="gate.db cannot be (written|opened): database is locked"):
+        with pytest.raises(StoreError, match=r"gate\.db cannot be (written|opened): database is locked"):
             book.claim("other", NOON, token="b")
         locker.stdin.write("go\n")
         locker.stdin.flush()
@@ -497,7 +492,7 @@ def test_a_full_disk_grants_nothing_of_a_batch_and_recovers_by_itself(opened: Op
 
 
 def test_a_start_on_a_full_disk_fails_and_the_next_one_works(opened: Opened, path: Path) -> None:
-    with no_room(), pytest.raises(StoreError, match="gate.db"):
+    with no_room(), pytest.raises(StoreError, match=r"gate\.db"):
         opened()
     assert opened().claim(S, NOON) is Decision.SEND
 
@@ -520,6 +515,6 @@ def test_a_record_that_makes_no_sense_is_a_fault_and_never_a_grant(opened: Opene
     outcomes = book.store.apply([claim_step("schedule 1", NOON, "new"), claim_step("schedule 0", NOON, "new")])
     assert isinstance(outcomes[0], ValueError)
     assert isinstance(outcomes[1], Change)
-    for ask in (lambda: book.store.history(None, None, 10), lambda: book.store.schedules(10)):
-        with pytest.raises(StoreError, match="damaged"):
+    for ask in (lambda: book.store.history(None, None, 100), lambda: book.store.schedules(100)):
+        with pytest.raises(StoreError, match=r"it is damaged, a record makes no sense .'clbimed'"):
             ask()

@@ -110,6 +110,7 @@ class AsyncGate:
         self._settling: dict[tuple[str, str], asyncio.Task[None]] = {}
         """What is being confirmed or released without anybody waiting, by method and token."""
         self._keeper: asyncio.Task[None] | None = None
+        self._closing = False
         return loop
 
     @property
@@ -247,6 +248,7 @@ class AsyncGate:
         if self._loop is not asyncio.get_running_loop():
             return
         await self.drain(timeout)
+        self._closing = True
         self._held.clear()
         tasks = [*self._settling.values(), *([self._keeper] if self._keeper else [])]
         for task in tasks:
@@ -255,6 +257,7 @@ class AsyncGate:
         if (link := self._link) is not None:
             link.close()
             await link.gone()
+        self._closing = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -355,7 +358,7 @@ class AsyncGate:
             come(request)
 
     def _settle_later(self, method: str, token: str, timeout: float | None, then: Then | None) -> None:
-        if self._loop is None or self._loop.is_closed() or (method, token) in self._settling:
+        if self._loop is None or self._loop.is_closed() or self._closing or (method, token) in self._settling:
             return
         request = Asked(method, TokenIn(token=token))
         task = self._settling[method, token] = self._loop.create_task(self._answer(request, timeout))

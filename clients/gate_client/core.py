@@ -31,9 +31,9 @@ HOLDER_BYTES = 256
 SYSTEM_SOCKET = "/run/gate/gate.sock"
 
 START_IT = "start it with `gate`, or name its socket by $GATE_SOCKET"
+LOOK_AT_IT = "its log may say why, and `gatectl status` asks it as well"
 HINTS: dict[type[BaseException], str] = {
     PermissionError: "ask for membership in its group (gate-clients)",
-    TimeoutError: "look at what it does; `gatectl status` asks it as well",
     FileNotFoundError: START_IT,
     ConnectionRefusedError: START_IT,
 }
@@ -42,7 +42,7 @@ HINTS: dict[type[BaseException], str] = {
 class GateUnreachable(GateError):
     """No answer: no gate at the socket, or none in time. `socket`: its path; `problem`: what happened."""
 
-    def __init__(self, socket: str, problem: str, hint: str = START_IT) -> None:
+    def __init__(self, socket: str, problem: str, hint: str = LOOK_AT_IT) -> None:
         super().__init__(socket, problem, hint)
         self.socket = socket
         self.problem = problem
@@ -54,12 +54,12 @@ class GateUnreachable(GateError):
 
 def unreachable(socket: str, error: OSError) -> GateUnreachable:
     """The GateUnreachable for what the system said about a socket."""
-    return GateUnreachable(socket, (error.strerror or str(error)).lower(), HINTS.get(type(error), START_IT))
+    return GateUnreachable(socket, (error.strerror or str(error)).lower(), HINTS.get(type(error), LOOK_AT_IT))
 
 
 def too_late(socket: str, seconds: float) -> GateUnreachable:
     """The GateUnreachable for a call that nobody answered in time."""
-    return GateUnreachable(socket, f"no answer within {seconds:g} s", HINTS[TimeoutError])
+    return GateUnreachable(socket, f"no answer within {seconds:.3g} s", LOOK_AT_IT)
 
 
 def unconfirmed(error: GateUnreachable, schedule: str, at: datetime) -> GateUnreachable:
@@ -81,7 +81,7 @@ def socket_path(socket: str | os.PathLike[str] | None) -> str:
         return SYSTEM_SOCKET
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return f"{runtime}/gate/gate.sock"
-    raise GateUnreachable(SYSTEM_SOCKET, "no such file, and neither $GATE_SOCKET nor $XDG_RUNTIME_DIR is set")
+    raise GateUnreachable(SYSTEM_SOCKET, "no such file, and neither $GATE_SOCKET nor $XDG_RUNTIME_DIR is set", START_IT)
 
 
 def default_holder() -> str:

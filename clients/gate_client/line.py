@@ -86,7 +86,7 @@ class Line:
         self._poll.modify(self._sock, POLLIN | POLLOUT if self._out else POLLIN)
         ready = self._poll.poll(deadline.left * 1000)
         if not ready:
-            raise TimeoutError(f"no answer within {deadline.seconds:g} s")
+            raise TimeoutError(f"no answer within {deadline.seconds:.3g} s")
         if ready[0][1] == POLLOUT:
             return
         data = self._sock.recv(READ_BYTES)

@@ -5,14 +5,19 @@ into it would mix two conversations.
 """
 
 import os
-from socket import AF_UNIX, SOCK_STREAM, socket
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-_mine: WeakSet[socket] = WeakSet()
+if TYPE_CHECKING:
+    from socket import socket
+
+_mine: "WeakSet[socket]" = WeakSet()
 
 
-def connect(path: str) -> socket:
+def connect(path: str) -> "socket":
     """A connection that never blocks; raises OSError at once if nobody listens or the queue of the gate is full."""
+    from socket import AF_UNIX, SOCK_STREAM, socket  # the dearest import of all: only whoever connects pays for it
+
     sock = socket(AF_UNIX, SOCK_STREAM)
     try:
         sock.setblocking(False)

@@ -67,7 +67,9 @@ class Gate:
     `timeout`: seconds that a call may take, reconnecting included; each call can have its own.
 
     Calls raise a CallError for an error that the gate answered, and GateUnreachable if it did not answer in time.
-    A claim lives as its connection does: keep the Gate open until the claim is settled.
+    A claim lives as its connection does: keep the Gate open until the claim is settled. Between calls nothing runs:
+    a gate that is restarted while a claim is open hears of its holder with the next call, and lists the claim as in
+    doubt until then. `AsyncGate` tells it at once.
     """
 
     def __init__(
@@ -90,6 +92,11 @@ class Gate:
         """Granted and not settled; a new connection takes them over, so that the gate knows that we live."""
         self._owed: deque[str] = deque(maxlen=OWED_RELEASES)
         """Tokens that may be granted without anybody knowing; released as soon as the gate is back."""
+
+    def _notice_fork(self) -> None:
+        """A child has nothing of its parent's: not its connection, not its claims, not a lock that a thread held."""
+        if self._pid != os.getpid():
+            self._start_anew()
 
     @property
     def holder(self) -> str:
@@ -184,6 +191,7 @@ class Gate:
 
     def close(self) -> None:
         """Hang up. Claims that are not settled end in doubt."""
+        self._notice_fork()
         with self._lock:
             self._hang_up()
 
@@ -197,11 +205,10 @@ class Gate:
 
     def _answer_all(self, requests: Sequence[Request], timeout: float | None) -> None:
         """Give every request its result: a reply, or the error that says why there is none."""
-        if self._pid != os.getpid():
-            self._start_anew()
+        self._notice_fork()
         deadline = Deadline(self.timeout if timeout is None else timeout)
         if not self._lock.acquire(timeout=deadline.left):
-            self._no_result(requests, f"other threads have been asking it for {deadline.seconds:g} s")
+            self._no_result(requests, f"other threads have been asking it for {deadline.seconds:.3g} s")
             return
         try:
             self._converse(requests, deadline)
@@ -223,7 +230,7 @@ class Gate:
                 break
             if not deadline.sleep(max(next(pause), *(request.pause for request in waiting))):
                 break
-        self._no_result(requests, f"no answer within {deadline.seconds:g} s")
+        self._no_result(requests, f"no answer within {deadline.seconds:.3g} s")
         self._after(requests)
 
     def _attempt(self, waiting: Sequence[Request], deadline: Deadline) -> None:

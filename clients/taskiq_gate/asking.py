@@ -3,7 +3,7 @@
 import asyncio
 from datetime import UTC, datetime
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gate.errors import StoreUnavailable
 from gate.interface import Decision
@@ -38,11 +38,21 @@ class Question(Struct, frozen=True, kw_only=True):
         return f"{self.key} at {self.trigger.at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-async def decide(gate: AsyncGate, question: Question, limits: Limits) -> AsyncClaim:
-    """The gate's decision, after what is worth waiting for: an outcome, a moment that is near, a store that is back.
+async def decide(gate: AsyncGate, question: Question, limits: Limits) -> tuple[Question, AsyncClaim]:
+    """The gate's decision and what it is about: the minute that was overlooked, if that can still be sent.
 
     Raises GateUnreachable, StoreUnavailable and InvalidClaim.
     """
+    if (overlooked := question.trigger.overlooked) is not None:
+        before = structs.replace(question, trigger=Trigger(at=overlooked))
+        claim = await _decided(gate, before, structs.replace(limits, max_wait=0.0))
+        if claim.granted:
+            return before, claim
+    return question, await _decided(gate, question, limits)
+
+
+async def _decided(gate: AsyncGate, question: Question, limits: Limits) -> AsyncClaim:
+    """After what is worth waiting for: an outcome, a moment that is near, a store that is back."""
     clock = asyncio.get_running_loop().time
     patience_end = clock() + max(limits.patience, limits.timeout)
     wait_end = clock() + limits.max_wait

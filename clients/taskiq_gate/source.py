@@ -155,11 +155,12 @@ class GatedScheduleSource(ScheduleSource):
             raise ScheduledTaskCancelledError
         question: Question | None = None
         try:
-            question = self._question(task, now)
+            question, asked = self._question(task, now)
             gate = self._gate()
             with self._sends.asking():
                 async with asyncio.timeout(self._limits.altogether):
-                    claim = await decide(gate, question, self._limits)
+                    question, claim = await decide(gate, question, self._limits)
+            asked.note(question.trigger, now)
         except (GateError, NoOccurrence) as error:
             self._without_gate(task, question, str(error))
         except TimeoutError:
@@ -182,12 +183,12 @@ class GatedScheduleSource(ScheduleSource):
 
     # ---- asking
 
-    def _question(self, task: ScheduledTask, now: datetime) -> Question:
+    def _question(self, task: ScheduledTask, now: datetime) -> tuple[Question, Asked]:
         key = self._keys.get(task.schedule_id) or identity.base_key(self.name, task)
         asked = self._asked.setdefault(key, Asked())
         due = _trigger(task, now, asked)
-        asked.note(due)
-        return Question(key=key, title=identity.title(task), trigger=due)
+        asked.note(due, now)
+        return Question(key=key, title=identity.title(task), trigger=due), asked
 
     def _gate(self) -> AsyncGate:
         if self._given_gate is not None:

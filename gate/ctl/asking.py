@@ -21,6 +21,7 @@ HINTS = {
     errno.ENOENT: START_IT,
     errno.ECONNREFUSED: START_IT,
 }
+BUSY = "it may hang or be busy: look at its log"
 
 
 class Failed(click.ClickException):
@@ -65,33 +66,36 @@ def socket_given() -> str | None:
 
 def ask(method: str, parameters: Wire, answers: type[R]) -> R:
     """Ask the gate that --socket, the environment or the usual places name; raises Failed."""
+    path = _listening()
     try:
-        path = socket_path(socket_given())
-        _knock(path)
         with Gate(path, timeout=PATIENCE_SECONDS) as gate:
             return gate.call(method, parameters, answers)
-    except (GateUnreachable, errors.TooManyConnections, errors.MessageTimeout) as error:
-        raise Unreachable(_text(error)) from error
+    except GateUnreachable as error:
+        raise _unreachable(path, error.problem, BUSY) from error
+    except (errors.TooManyConnections, errors.MessageTimeout) as error:
+        raise _unreachable(path, str(error), BUSY) from error
     except errors.BadMessage as error:
-        raise Unreachable(f"what answers is no gate of this version: {error.reason}") from error
+        raise Unreachable(f"what answers at {path} is no gate of this version: {error.reason}") from error
     except errors.InvalidParameter as error:
         raise WrongUsage(str(error)) from error
     except errors.CallError as error:
         raise AnswerIsNo(str(error)) from error
 
 
-def _knock(path: str) -> None:
-    """Whether anybody listens is said at once: a client that waits for a gate to come back is not what people want."""
+def _listening() -> str:
+    """Where somebody listens. That nobody does is said at once: people do not want to wait for a gate to come back."""
+    try:
+        path = socket_path(socket_given())
+    except GateUnreachable as error:
+        raise _unreachable(error.socket, error.problem, START_IT) from error
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(path)
         except OSError as error:
-            problem = (error.strerror or str(error)).lower()
-            raise GateUnreachable(path, problem, HINTS.get(error.errno or 0, START_IT)) from error
+            hint = HINTS.get(error.errno or 0, START_IT)
+            raise _unreachable(path, (error.strerror or str(error)).lower(), hint) from error
+    return path
 
 
-def _text(error: errors.GateError) -> str:
-    if not isinstance(error, GateUnreachable):
-        return f"the gate cannot be reached: {error}"
-    hint = error.hint if error.hint in HINTS.values() else "it may hang or be busy: look at its log"
-    return f"the gate at {error.socket} cannot be reached: {error.problem}: {hint}"
+def _unreachable(path: str, problem: str, hint: str) -> Unreachable:
+    return Unreachable(f"the gate at {path} cannot be reached: {problem}: {hint}")

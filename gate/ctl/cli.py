@@ -1,8 +1,6 @@
 """The command and what holds for all of its subcommands."""
 
-import io
 import sys
-from typing import cast
 
 import click
 
@@ -29,6 +27,6 @@ for command in (status, history, resend, demo):
 
 def run(arguments: list[str]) -> int:
     """Run gatectl; ends the process with its exit code."""
-    # A title that the terminal cannot show is still a title.
-    cast(io.TextIOWrapper, sys.stdout).reconfigure(errors="backslashreplace")
+    if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
+        reconfigure(errors="backslashreplace")  # a title that the terminal cannot show is still a title
     cli.main(arguments, prog_name="gatectl")

@@ -24,12 +24,15 @@ WAIT_SECONDS = 5
 """With less than that left of the minute, the demo begins with the next."""
 
 INTRODUCTION = """\
-A real taskiq scheduler with one task, cron "* * * * *", is started {starts} times and killed with SIGKILL {kills}
-times: once as it is, and once with its source in a GatedScheduleSource, beside gate {version} on SQLite.
+A real taskiq scheduler with one task, cron "* * * * *", is started {starts} times, and
+killed with SIGKILL {kills} times: once as it is, and once with its source in a
+GatedScheduleSource, beside gate {version} on SQLite.
 """
 PROVEN = """
-Proven: without the gate, the scheduler sent at each of its {starts} starts: {ungated} times for {touched}.
-With the gate, it sent each minute exactly once; every other start asked and was told that it was sent already."""
+Proven: without the gate, the scheduler sent at each of its {starts} starts, {ungated} times
+for {touched}. With the gate it sent each minute exactly once; every other
+start asked, and was told that it was sent already."""
+ROW = "{:8}  {:16}  {:16}  {}"
 ANSWERS = {
     "send": "sent",
     "sent": "refused, already sent",
@@ -68,6 +71,7 @@ def _play(stage: "Stage") -> int:
     version = stage.open().version
     click.echo(INTRODUCTION.format(version=version, starts=STARTS, kills=STARTS - 1))
     _mind_the_minute()
+    click.echo(ROW.format("", "", "without the gate", "with the gate"))
     _start(stage, 1)
     for start in range(2, STARTS + 1):
         began = time.monotonic()
@@ -83,8 +87,8 @@ def _play(stage: "Stage") -> int:
 def _start(stage: "Stage", number: int) -> None:
     answers = stage.play()
     with_gate = " and ".join(ANSWERS[name] for name in answers)
-    killed = "killed, " if number > 1 else ""
-    click.echo(f"{_clock()}  {killed:8}start {number}   without the gate: sent   with the gate: {with_gate}")
+    started = f"start {number}" if number == 1 else f"killed, start {number}"
+    click.echo(ROW.format(f"{datetime.now().astimezone():%H:%M:%S}", started, "sent", with_gate))
 
 
 def _mind_the_minute() -> None:
@@ -93,11 +97,7 @@ def _mind_the_minute() -> None:
         click.echo(f"({left} s are left of this minute: beginning with the next)")
         time.sleep(left)
     elif left <= ROOM_SECONDS:
-        click.echo(f"({left} s are left of this minute: two may be touched, and each is counted)")
-
-
-def _clock() -> str:
-    return f"{datetime.now().astimezone():%H:%M:%S}"
+        click.echo(f"({left} s are left of this minute: two may be touched, each is counted)")
 
 
 def _conclude(stage: "Stage", starts: int) -> None:

@@ -45,4 +45,4 @@ async def heartbeat() -> None:
 
 
 ungated = TaskiqScheduler(broker, sources=[LabelScheduleSource(broker)])
-gated = TaskiqScheduler(broker, sources=[GatedScheduleSource(LabelScheduleSource(broker))])
+gated = TaskiqScheduler(broker, sources=[GatedScheduleSource(LabelScheduleSource(broker), name="demo")])

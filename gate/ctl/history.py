@@ -12,9 +12,12 @@ from gate.ctl import output
 from gate.ctl.asking import ask, socket_option
 from gate.ctl.times import since as parse_since
 from gate.interface import HistoryIn, HistoryOut, OccurrenceInfo, State, rfc3339
+from gate.ledger import REASONS, Event
 
 METHOD = "io.schedulegate.Control.History"
-LIMIT = 100
+LIMIT, LIMIT_MOST = 100, 1000
+CONFIRMED = REASONS[Event.CONFIRM]
+"""What goes without saying of an occurrence that was sent."""
 
 
 @click.command(short_help="Show what became of occurrences.")
@@ -22,7 +25,7 @@ LIMIT = 100
 @click.argument("schedule", required=False)
 @click.option("--since", metavar="WHEN", help="1h, 2026-11-30T12:00:00Z, or a local time: 12:00, '2026-11-30 12:00'.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=LIMIT, show_default=True, help="At most so many occurrences."
+    "--limit", type=click.IntRange(1, LIMIT_MOST), default=LIMIT, show_default=True, help="At most so many occurrences."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the gate's reply as it stands on the wire.")
 def history(schedule: str | None, since: str | None, limit: int, as_json: bool) -> None:
@@ -53,10 +56,11 @@ def parts(reply: HistoryOut, asked: HistoryIn, now: datetime) -> Iterator[Render
         yield _nothing(asked)
         return
     columns = [output.whole(f"at ({now.astimezone():%Z})"), output.whole("state")]
-    columns += [output.folding(heading) for heading in ("schedule", "by", "what happened")]
+    columns += [output.folding("schedule"), output.folding("by"), output.words("what happened")]
     yield output.table(columns, (_row(info, now) for info in found))
     if len(found) == asked.limit:
-        yield Text(f"\nThese are the newest {asked.limit}; --limit shows more.")
+        more = "; --limit shows more" if len(found) < LIMIT_MOST else ""
+        yield Text(f"\nThese are the newest {len(found)}{more}.")
 
 
 def _nothing(asked: HistoryIn) -> Text:
@@ -71,7 +75,9 @@ def _row(info: OccurrenceInfo, now: datetime) -> tuple[str, Text, str, str, str]
 
 
 def _what(info: OccurrenceInfo) -> str:
-    again = f", granted {info.grants} times" if info.grants > 1 else ""
-    if info.state is not State.SENT or info.settled is None:
-        return info.reason + again
-    return f"{info.reason} after {durations.text(max((info.settled - info.claimed).total_seconds(), 0.0))}{again}"
+    what = [] if info.reason == CONFIRMED else [info.reason]
+    if info.state is State.SENT and info.settled is not None:
+        what.append(f"after {durations.text(max((info.settled - info.claimed).total_seconds(), 0.0))}")
+    if info.grants > 1:
+        what.append(f"granted {info.grants} times")
+    return ", ".join(what)

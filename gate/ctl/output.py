@@ -21,6 +21,8 @@ from gate.ctl.times import candidates
 from gate.interface import Reply, State, rfc3339
 
 PIPE_COLUMNS = 10_000
+ROOMY_COLUMNS = 110
+NARROW = 15
 STYLES = {State.CLAIMED: "yellow", State.SENT: "green", State.DOUBT: "bold red", State.RELEASED: "cyan"}
 WORDS = {State.DOUBT: "in doubt"}
 
@@ -64,6 +66,11 @@ def whole(heading: str) -> Column:
 def folding(heading: str) -> Column:
     """A column that is folded when the terminal is narrow; every character stays."""
     return Column(heading, overflow="fold", min_width=8)
+
+
+def words(heading: str) -> Column:
+    """A column of sentences, the first to be folded: names are worse to read in pieces."""
+    return Column(heading, max_width=None if piped() or Console().width >= ROOMY_COLUMNS else NARROW)
 
 
 def heading(text: str) -> Text:
@@ -122,7 +129,7 @@ def resend_command(schedule: str, at: datetime, socket: str | None) -> str:
 
 
 def quoted(text: str) -> str:
-    """Text in quotes, for the shell."""
+    """Text in quotes, for the shell; what is not printable needs the $'...' of bash, ksh and zsh."""
     if text.isprintable():
         return "'" + text.replace("'", "'\"'\"'") + "'"
     octets = "".join(chr(b) if 32 <= b < 127 and chr(b) not in "'\\" else f"\\x{b:02x}" for b in text.encode())

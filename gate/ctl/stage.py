@@ -164,7 +164,8 @@ def staged() -> Generator[Stage, None, None]:
         sys.exit(128 + number)
 
     with ExitStack() as stack:
-        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, end))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            stack.callback(signal.signal, number, signal.signal(number, end))
         folder = stack.enter_context(TemporaryDirectory(prefix="gate-demo-", ignore_cleanup_errors=True))
         stage = Stage(Path(folder))
         stack.callback(stage.close)

@@ -35,8 +35,11 @@ def status(as_json: bool) -> None:
 def parts(reply: StatusOut, socket: str | None) -> Iterator[RenderableType]:
     """A status for people. `socket`: what the commands that are shown must name, if anything."""
     yield _gate(reply)
-    yield from _schedules(reply)
-    yield from _doubts(reply, socket)
+    if reply.store.healthy or reply.schedules_total:
+        yield from _schedules(reply)
+        yield from _doubts(reply, socket)
+    else:
+        yield output.heading("schedules and doubts: unknown while the store fails")
     yield from _holders(reply)
 
 
@@ -72,7 +75,8 @@ def _size(count: int) -> str:
 def _counts(reply: StatusOut) -> str:
     counts = reply.counts
     counted = ((name, getattr(counts, name)) for name in counts.__struct_fields__)
-    return ", ".join(f"{name} {count}" for name, count in counted if count) or "none since it started"
+    text = ", ".join(f"{name} {count}" for name, count in counted if count)
+    return f"{text or 'none'} (since it started)"
 
 
 def _schedules(reply: StatusOut) -> Iterator[RenderableType]:
@@ -100,7 +104,7 @@ def _doubts(reply: StatusOut, socket: str | None) -> Iterator[RenderableType]:
     yield output.heading(f"in doubt: {reply.doubts_total}{cut}")
     if not shown:
         return
-    columns = [output.folding("schedule"), output.whole("occurrence"), output.folding("by"), output.folding("why")]
+    columns = [output.folding("schedule"), output.whole("occurrence"), output.folding("by"), output.words("why")]
     yield output.table(columns, (_doubt(info, reply.now) for info in reply.doubts))
     yield Text("\nNobody knows whether these were sent. Each of these commands allows a new send of one:")
     for info in reply.doubts:

@@ -153,7 +153,9 @@ class Batch:
         if schedule is not None:
             at = at or schedule.newest
             occurrence = self.occurrences.get((schedule.name, at))
-            # Nothing newer than the newest has ever been granted: the common claim reads no record at all.
-            if occurrence is None and at <= schedule.newest:
+            # Nothing newer than the newest was ever granted (but for an interval whose clock was set back, which does
+            # not claim it again): a new claim of what is newer, the common case, reads no record at all.
+            new_claim = token is None and step.token is not None
+            if occurrence is None and not (new_claim and at > schedule.newest):
                 occurrence = self._tables.get_occurrence(schedule, at)
         return View(schedule=schedule, occurrence=occurrence, token=token, horizon=self.horizon)

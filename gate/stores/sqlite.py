@@ -8,7 +8,6 @@ Instants are integers: microseconds since 1970 in UTC.
 """
 
 import os
-import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -19,6 +18,7 @@ from gate.clock import Clock
 from gate.errors import StoreError
 from gate.interface import State
 from gate.ledger import EARLY_SECONDS, EPOCH, Occurrence, Schedule, Token
+from gate.stores import file
 from gate.stores.base import (
     AFTER_TOUCH,
     ONCE_DAYS,
@@ -30,11 +30,7 @@ from gate.stores.base import (
     Step,
     Titled,
 )
-from gate.stores.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
 
-BUSY_SECONDS = 0.25
-CHECK_BYTES = 64 * 1024 * 1024
-"""Up to this size a file is checked whole when it is opened."""
 REMEMBERED = 20_000
 WAL_BYTES = 4 * 1024 * 1024
 
@@ -61,11 +57,13 @@ class SqliteStore:
 
     kind = "sqlite"
 
-    def __init__(self, path: Path, clock: Clock, keep: float) -> None:
+    def __init__(self, path: Path, clock: Clock, keep: float, remembered: int = REMEMBERED) -> None:
+        """Open the file at `path`, or make it. Of each kind of record about `remembered` stay in memory."""
         self.path = path
         self.url = f"sqlite:{path}"
         self._clock = clock
         self._keep = timedelta(seconds=keep)
+        self._remembered = remembered
         self._ids: dict[str, int] = {}
         self._schedules: dict[str, Schedule] = {}
         self._occurrences: dict[tuple[str, datetime], Occurrence] = {}
@@ -82,71 +80,43 @@ class SqliteStore:
     # -- opening
 
     def _open(self, *, create: bool) -> sqlite3.Connection:
-        new = self._refuse_foreign(create=create)
+        if not file.exists(self.path):
+            if not create:
+                raise self._vanished("no such file")
+            file.create(self.path)
+        meta = file.look(self.path)
+        if self._ledger not in (None, meta["ledger"]):
+            raise StoreError(f"{self.path} was replaced by another ledger: restart the gate to use it")
         try:
             connection = sqlite3.connect(
-                self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
+                self.path,
+                timeout=file.BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=64,
             )
             try:
-                self._set_up(connection, new=new)
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
             except BaseException:
                 connection.close()
                 raise
-        except sqlite3.Error as error:
-            raise self._fault("cannot be opened", error) from error
-        self._connection = connection
-        self._file = self._identity()
+        except file.FAULTS as error:
+            raise file.fault(self.path, "cannot be opened", error) from error
+        self._ledger, self._forgotten = meta["ledger"], _loaded(int(meta["forgotten"]))
+        self._connection, self._file = connection, self._identity()
         return connection
-
-    def _refuse_foreign(self, *, create: bool) -> bool:
-        """Look at the header before SQLite may touch the file; returns whether the file has to be made."""
-        try:
-            with self.path.open("rb") as file:
-                header = file.read(100)
-        except FileNotFoundError:
-            if create:
-                return True
-            raise StoreError(
-                f"{self.path} has vanished: put it back, or restart the gate to begin an empty ledger"
-            ) from None
-        except OSError as error:
-            raise StoreError(f"{self.path} cannot be read: {error.strerror}") from error
-        if not header:
-            return True
-        version = int.from_bytes(header[60:64], "big")
-        if not header.startswith(b"SQLite format 3\0") or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-            raise StoreError(f"{self.path} is not a ledger of schedule-gate: move it away, or name another file")
-        if version != SCHEMA_VERSION:
-            raise StoreError(
-                f"{self.path} has schema version {version}, this gate knows {SCHEMA_VERSION}: use the gate that made it"
-            )
-        return False
-
-    def _set_up(self, connection: sqlite3.Connection, *, new: bool) -> None:
-        if new:
-            connection.executescript(f"BEGIN; {SCHEMA} COMMIT;")
-            connection.execute("INSERT INTO meta VALUES ('ledger', ?), ('forgotten', '0')", (secrets.token_hex(8),))
-        elif self.path.stat().st_size <= CHECK_BYTES:
-            verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if verdict != "ok":
-                what = " ".join(verdict.split())
-                raise StoreError(f"{self.path} is damaged ({what}): restore it, or move it away to begin anew")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        meta = dict(connection.execute("SELECT key, value FROM meta"))
-        if self._ledger not in (None, meta["ledger"]):
-            raise StoreError(f"{self.path} was replaced by another ledger: restart the gate to use it")
-        self._ledger = meta["ledger"]
-        self._forgotten = _loaded(int(meta["forgotten"]))
 
     def _stat(self) -> os.stat_result:
         try:
             return os.stat(self.path)  # noqa: PTH116 - once per transaction, and half the cost of Path.stat
         except OSError as error:
-            raise StoreError(
-                f"{self.path} has vanished ({error.strerror}): put it back, "
-                "or restart the gate to begin an empty ledger"
-            ) from error
+            raise self._vanished(error.strerror or str(error)) from error
+
+    def _vanished(self, how: str) -> StoreError:
+        return StoreError(
+            f"{self.path} has vanished ({how.lower()}): put it back, or restart the gate to begin an empty ledger"
+        )
 
     def _identity(self) -> tuple[int, int]:
         found = self._stat()
@@ -166,15 +136,12 @@ class SqliteStore:
         if connection is not None:
             connection.close()
 
-    def _fault(self, what: str, error: sqlite3.Error) -> StoreError:
-        return StoreError(f"{self.path} {what}: {error}")
-
     def _guarded(self, what: str, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` on the open file; after a fault nothing that was remembered is trusted."""
         try:
             return work(self._connected())
-        except sqlite3.Error as error:
-            fault = self._fault(what, error)
+        except file.FAULTS as error:
+            fault = file.fault(self.path, what, error)
             try:
                 self._forget_cached()
             except sqlite3.Error as again:
@@ -225,6 +192,7 @@ class SqliteStore:
         return self._guarded("cannot be written", lambda connection: self._apply(connection, steps))
 
     def _apply(self, connection: sqlite3.Connection, steps: Sequence[Step]) -> list[Outcome]:
+        self._let_go()
         now = self.now()
         batch = Batch(self, now, max(now - self._keep, self._forgotten))
         outcomes = [batch.decide(step) for step in steps]
@@ -237,7 +205,9 @@ class SqliteStore:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-            self._remember(batch)
+            self._schedules |= batch.schedules
+            self._occurrences |= batch.occurrences
+            self._tokens |= batch.tokens
         return outcomes
 
     def _write(self, connection: sqlite3.Connection, batch: Batch) -> None:
@@ -277,16 +247,14 @@ class SqliteStore:
         ).fetchone()
         self._ids[s.name] = row[0]
 
-    def _remember(self, batch: Batch) -> None:
-        self._schedules |= batch.schedules
-        self._occurrences |= batch.occurrences
-        self._tokens |= batch.tokens
-        if len(self._schedules) > REMEMBERED:
+    def _let_go(self) -> None:
+        """Forget what was remembered once it is too much; between batches, since a batch relies on it."""
+        if len(self._schedules) > self._remembered:
             self._schedules.clear()
             self._ids.clear()
-        if len(self._occurrences) > REMEMBERED:
+        if len(self._occurrences) > self._remembered:
             self._occurrences.clear()
-        if len(self._tokens) > REMEMBERED:
+        if len(self._tokens) > self._remembered:
             self._tokens.clear()
 
     # -- lists
@@ -295,18 +263,18 @@ class SqliteStore:
         return [titled.occurrence for titled in self._titled("WHERE o.state = 'claimed'")]
 
     def doubts(self, limit: int) -> tuple[int, list[Titled]]:
-        total = self._rows("SELECT count(*) FROM occurrence WHERE state = 'doubt'")[0][0]
+        (total,) = self._read(_count, "SELECT count(*) FROM occurrence WHERE state = 'doubt'")
         return total, self._titled("WHERE o.state = 'doubt' ORDER BY o.at DESC, s.name DESC LIMIT ?", limit)
 
     def schedules(self, limit: int) -> tuple[int, list[Listed]]:
-        total = self._rows("SELECT count(*) FROM schedule")[0][0]
-        rows = self._rows(
+        (total,) = self._read(_count, "SELECT count(*) FROM schedule")
+        return total, self._read(
+            lambda row: Listed(_schedule(row[:6]), _occurrence(row[0], row[6:])),
             f"SELECT s.{_SCHEDULE.replace(', ', ', s.')}, o.{_OCCURRENCE.replace(', ', ', o.')} FROM schedule s"
             " JOIN occurrence o ON o.schedule = s.id AND o.at = s.newest"
             " ORDER BY s.touched DESC, s.name DESC LIMIT ?",
             limit,
         )
-        return total, [Listed(_schedule(row[:6]), _occurrence(row[0], row[6:])) for row in rows]
 
     def history(self, schedule: str | None, since: datetime | None, limit: int) -> list[Titled]:
         start = _stored(since or EPOCH)
@@ -321,11 +289,17 @@ class SqliteStore:
     def size(self) -> int:
         return self._stat().st_size
 
-    def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        return self._guarded("cannot be read", lambda connection: connection.execute(sql, values).fetchall())
-
     def _titled(self, where: str, *values: Any) -> list[Titled]:
-        return [Titled(row[0], _occurrence(row[1], row[2:])) for row in self._rows(f"{_LISTED} {where}", *values)]
+        return self._read(lambda row: Titled(row[0], _occurrence(row[1], row[2:])), f"{_LISTED} {where}", *values)
+
+    def _read(self, decode: Callable[[tuple[Any, ...]], T], sql: str, *values: Any) -> list[T]:
+        def read(connection: sqlite3.Connection) -> list[T]:
+            try:
+                return [decode(row) for row in connection.execute(sql, values).fetchall()]
+            except (ArithmeticError, TypeError, ValueError) as error:
+                raise sqlite3.DatabaseError(f"it is damaged, a record makes no sense ({error})") from error
+
+        return self._guarded("cannot be read", read)
 
     # -- forgetting
 
@@ -406,6 +380,10 @@ class SqliteStore:
 
     def close(self) -> None:
         self._forget_cached()
+
+
+def _count(row: tuple[Any, ...]) -> int:
+    return int(row[0])
 
 
 def _schedule(row: Iterable[Any]) -> Schedule:

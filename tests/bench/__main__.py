@@ -25,7 +25,7 @@ def main() -> None:
     options = _options()
     parts = options.only or list(PARTS)
     with bench(options.folder, Pace(options.seconds, options.warm_up)) as running:
-        rounds = Rounds(running, options.rows, _say)
+        rounds = Rounds(running, options.rows, _say, brief=options.quick)
         for number in range(options.rounds):
             _say(f"round {number + 1} of {options.rounds}")
             rounds.run([part for part in parts if part in rounds.parts])

@@ -36,7 +36,7 @@ def claims(count: int, start: datetime) -> list[bytes]:
     for minute in range(-(-count // SCHEDULES)):
         at = (start + timedelta(minutes=minute)).strftime("%Y-%m-%dT%H:%M:00Z")
         for schedule in range(min(SCHEDULES, count - len(frames))):
-            frames.append(  # noqa: PERF401 - a comprehension of this length reads worse
+            frames.append(
                 b'{"method":"io.schedulegate.Send.Claim","parameters":{"schedule":"bench:%03d","holder":"bench:4711:load",'
                 b'"at":"%b","token":"%b%012x"}}\0' % (schedule, at.encode(), run.encode(), len(frames))
             )

@@ -45,9 +45,8 @@ class Bench:
         self.folder = folder
         self.pace = pace
         self._numbers = count()
-        # Byte code is kept, as in an installation, but not in the tree that is measured.
+        # Byte code is kept, as in an installation: the first start of each program makes it.
         self.env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        self.env["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
 
     def fresh(self) -> Path:
         """A path that does not exist yet; short, since the path of a Unix socket has at most 107 bytes."""

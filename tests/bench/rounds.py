@@ -31,13 +31,14 @@ Samples = defaultdict[Key, list[Result]]
 
 
 class Rounds:
-    """The samples of all rounds. `say` is told what goes on."""
+    """The samples of all rounds. `say` is told what goes on; `brief`: leave out what no goal needs."""
 
-    def __init__(self, bench: Bench, rows: int, say: Callable[[str], None]) -> None:
+    def __init__(self, bench: Bench, rows: int, say: Callable[[str], None], *, brief: bool) -> None:
         self.samples: Samples = defaultdict(list)
         self._bench = bench
         self._rows = rows
         self._say = say
+        self._brief = brief
         self._odd = False
         self._full: Path | None = None
         with bench.gate() as gate:
@@ -62,11 +63,14 @@ class Rounds:
             self._say(f"{what}, {shape}: {server}")
             self.samples[Key(what, server, shape)].append(measure())
 
+    def _wanted(self, shapes: tuple[Shape, ...]) -> Iterable[Shape]:
+        return dict.fromkeys(shape for shape in shapes if shape.depth == 1) if self._brief else shapes
+
     def _checks(self) -> None:
         bench = self._bench
         with bench.gate() as gate, bench.peer("echo", self._info) as echo, bench.peer("asyncio") as protocol:
             servers = {"gate": gate, "trio echo": echo, "asyncio": protocol}
-            for shape in CHECKS:
+            for shape in self._wanted(CHECKS):
                 ways = [(name, _later(bench.check, target, shape)) for name, target in servers.items()]
                 self._turn(*ways, what="check", shape=shape)
             self._turn(
@@ -79,7 +83,8 @@ class Rounds:
     def _claims(self) -> None:
         bench = self._bench
         with bench.peer("echo", self._grant) as echo, bench.peer("fdatasync", self._grant) as blocking:
-            for shape in (CLAIMS[0], *CLAIMS):  # the first twice: what is compared there depends most on the disk
+            # The first twice: what is compared there depends most on the disk.
+            for shape in self._wanted((CLAIMS[0], *CLAIMS)):
                 ways = [
                     ("gate", _later(self._claim, shape)),
                     ("trio echo", _later(bench.claim_of_echo, echo, shape)),

@@ -1,1 +1,1 @@
-"""The real `taskiq scheduler` command before a real gate and a real Redis: restarts, kills, second schedulers, faults."""
+"""The real `taskiq scheduler` command before a real gate and a real Redis: kills, restarts, doubles, faults."""

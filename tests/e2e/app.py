@@ -85,7 +85,7 @@ class Points(ScheduleSource):
         await maybe_awaitable(super().post_send(task))
 
 
-class LabelSource(Points, LabelScheduleSource):
+class LabelSource(Points, LabelScheduleSource):  # type: ignore[misc]  # its own hook is not a coroutine
     pass
 
 
@@ -136,7 +136,9 @@ if settings.held:
     tell("held")
     read_go()
 broker = Broker(settings.redis, queue_name=settings.name).with_middlewares(Stamp())
-broker.register_task(run, e2e.TASK, **({"schedule": e2e.label_schedules(settings)} if "label" in settings.sources else {}))
+broker.register_task(
+    run, e2e.TASK, **({"schedule": e2e.label_schedules(settings)} if "label" in settings.sources else {})
+)
 broker.register_task(run, e2e.TICK)
 _sources = [make_source(kind) for kind in settings.sources]
 scheduler = TaskiqScheduler(broker, [*_sources, *([Ticks()] if settings.ticks else [])])

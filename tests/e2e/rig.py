@@ -24,7 +24,7 @@ from tests.e2e import settings as e2e
 from tests.e2e.settings import Settings
 from tests.support.gate_process import ROOT, RawClient
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Real seconds after which something that must happen has not."""
 TASKIQ = Path(sys.executable).with_name("taskiq")
 MINUTE = 60.0
@@ -55,10 +55,10 @@ class RealTime:
 
 
 def environment(timeline: Timeline) -> dict[str, str]:
-    """The environment of a process that starts now. Compiled modules are kept: many processes start."""
+    """The environment of a process that starts now: it runs this tree, and keeps compiled modules for the next one."""
     env = timeline.env()
     env.pop("PYTHONDONTWRITEBYTECODE", None)
-    return env
+    return env | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'clients'}"}
 
 
 class Events:
@@ -82,21 +82,16 @@ class Events:
         """The first of these events that this scheduler tells and that nobody has waited for yet."""
         end = time.monotonic() + seconds
         while True:
+            alive, left = by.running, end - time.monotonic()
+            self.take(min(left, 0.5) if alive else 0.0)
             for told in self._unread:
                 if told["pid"] == by.pid and told["event"] in events:
                     self._unread.remove(told)
                     return str(told["event"])
-            left = end - time.monotonic()
-            if left <= 0 or not by.running:
-                self._fail(events, by)
-            self.take(min(left, 0.5))
-
-    def _fail(self, events: tuple[str, ...], by: "Scheduler") -> None:
-        self.take(0.0)
-        if any(told["pid"] == by.pid and told["event"] in events for told in self._unread):
-            return
-        state = "runs" if by.running else f"ended with {by.process.returncode}"
-        raise AssertionError(f"no {' or '.join(events)} of {by.pid}, which {state}: {self._unread}\n{by.log.read_text()}")
+            if not alive or left <= 0:
+                state = "runs" if alive else f"ended with {by.process.returncode}"
+                wanted = " or ".join(events)
+                raise AssertionError(f"no {wanted} of {by.pid}, which {state}: {self._unread}\n{by.log.read_text()}")
 
     def close(self) -> None:
         os.close(self._fd)
@@ -107,7 +102,7 @@ class Scheduler:
 
     def __init__(self, settings: Settings, timeline: Timeline, log: Path, arguments: Sequence[str] = ()) -> None:
         self.log = log
-        command = [TASKIQ, "scheduler", "tests.e2e.app:scheduler", "--app-dir", str(ROOT), *arguments]
+        command: list[str | Path] = [TASKIQ, "scheduler", "tests.e2e.app:scheduler", "--app-dir", str(ROOT), *arguments]
         env = environment(timeline) | {e2e.VARIABLE: msgspec.json.encode(settings).decode()}
         with log.open("ab") as out:
             self.process = subprocess.Popen(
@@ -127,18 +122,16 @@ class Scheduler:
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
 
-    def end(self, number: int = signal.SIGKILL) -> int:
-        """Send the signal and wait until the process is gone; gives its exit code."""
-        assert self.process.stdin is not None
+    def end(self, number: int = signal.SIGKILL) -> None:
+        """Send the signal and wait until the process is gone."""
         self.process.send_signal(number)
-        try:
-            return self.process.wait(PATIENCE)
-        finally:
-            self.process.stdin.close()
+        self.process.wait(PATIENCE)
 
     def close(self) -> None:
-        if self.running:
-            self.end()
+        """End it, if it runs."""
+        assert self.process.stdin is not None
+        self.end()
+        self.process.stdin.close()
 
     def __enter__(self) -> Self:
         return self
@@ -159,7 +152,7 @@ class Sent(Struct, frozen=True):
 def sent(settings: Settings) -> list[Sent]:
     """All that was sent, in order; ticks apart."""
     with redis.Redis.from_url(settings.redis) as client:
-        messages: list[Any] = [json.loads(message) for message in client.lrange(settings.name, 0, -1)]  # type: ignore[union-attr]
+        messages: list[Any] = [json.loads(message) for message in client.lrange(settings.name, 0, -1)]
     return [_sent(message) for message in reversed(messages) if message["task_name"] == e2e.TASK]
 
 

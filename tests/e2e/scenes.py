@@ -80,7 +80,7 @@ on_doubt = "resend"
 
 
 class Played(Struct, frozen=True, kw_only=True):
-    """What became of a scene. `first`: the first minute that counts; `late`: how late the latest kill was, in seconds."""
+    """What became of a scene. `first`: the first minute that counts. `late`: of the latest kill, in seconds."""
 
     scene: Scene
     first: datetime

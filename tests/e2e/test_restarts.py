@@ -1,9 +1,9 @@
 """A scheduler that is restarted or killed at will, or doubled, sends each minute once.
 
 The scenes run side by side, in minutes of 15 s; with GATE_REAL_MINUTES=1 they take their time, one source at a time
-and each beside what happens without a gate, and print a table:
+and each beside what happens without a gate, and print a table (-v prints that of the short scenes):
 
-    GATE_REAL_MINUTES=1 .venv/bin/python -m pytest tests/e2e/test_restarts.py -s
+    GATE_REAL_MINUTES=1 .venv/bin/python -m pytest tests/e2e/test_restarts.py
 """
 
 import faulthandler
@@ -58,15 +58,17 @@ def played(
     with GateProcess(folder / "gate", config=CONFIG, env=environment(timeline)) as gate:
         found = play([*GATED, *BARE], redis_server.url, gate, timeline, folder)
     if REAL or request.config.get_verbosity() > 0:
-        report = request.config.pluginmanager.getplugin("terminalreporter")
-        for line in table(found):
-            report.write_line(line)
+        plugins = request.config.pluginmanager
+        with plugins.getplugin("capturemanager").global_and_fixture_disabled():
+            for line in table(found):
+                plugins.getplugin("terminalreporter").write_line(line)
     return found
 
 
 def table(found: dict[str, Played]) -> Iterator[str]:
     """What became of each scene; a span where its schedules differ."""
-    yield f"\n{'scene':<24} {'starts':>6} {f'sends of {MINUTES}':>10} {'twice':>6} {'missing':>8} {'in doubt':>9} {'late':>5}"
+    sends_of = f"sends of {MINUTES}"
+    yield f"\n{'scene':<24} {'starts':>6} {sends_of:>10} {'twice':>6} {'missing':>8} {'in doubt':>9} {'late':>5}"
     for name, scene in found.items():
         counts = scene.counts.values()
         sends = _span(sum(each) for each in counts)
@@ -129,8 +131,9 @@ def test_the_ledger_says_of_each_message_what_the_clock_says(played: dict[str, P
     for one in scene.sends:
         assert timedelta(seconds=-5) <= one.at - ats[one.task_id] < timedelta(seconds=90), one
     for entry in scene.entries:
-        assert entry.state in ("sent", "doubt"), entry
-        assert entry.state == "doubt" or scene.copies(entry), f"confirmed, but not sent: {entry}"
+        if entry.at in scene.minutes:  # the last kill may come while a later one is asked for
+            assert entry.state in ("sent", "doubt"), entry
+        assert entry.state != "sent" or scene.copies(entry), f"confirmed, but not sent: {entry}"
     doubts = [(entry.schedule, entry.at) for entry in scene.entries if entry.state == "doubt"]
     assert sorted(scene.doubts) == sorted(doubts)
 

@@ -288,8 +288,10 @@ def until_full(client: RawClient) -> str:
     granted = ""
     for number in range(0, 100_000, 50):
         names = [f"{n} {'x' * 500}" for n in range(number, number + 50)]
-        long = {"holder": "h" * 250, "title": "t" * 500, "at": minute()}
-        client.send_raw(b"".join(frame("Send.Claim", schedule=name, **long) for name in names))
+        holder, title = "h" * 250, "t" * 500
+        client.send_raw(
+            b"".join(frame("Send.Claim", schedule=name, holder=holder, title=title, at=minute()) for name in names)
+        )
         answers = [client.recv() for _ in names]
         sent = [name for name, answer in zip(names, answers, strict=True) if "error" not in answer]
         granted = sent[-1] if sent else granted

@@ -90,7 +90,7 @@ class Book:
     def answer(self, schedule: str, at: datetime | None = NOON, token: str | None = None, **fields: Any) -> ClaimOut:
         """Claim; raises what the answer would be as an error. Without a token it has one of its own."""
         policy = fields.pop("policy", self.policy)
-        answer = self.change(claim_step(schedule, at, token or f"t{next(_tokens)}", policy, **fields)).answer
+        answer = self.change(claim_step(schedule, at, token or f"auto-{next(_tokens)}", policy, **fields)).answer
         if isinstance(answer, errors.CallError):
             raise answer
         assert isinstance(answer, ClaimOut)

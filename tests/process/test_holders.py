@@ -1,0 +1,368 @@
+"""The outcome table: what becomes of an occurrence when its holder, or the gate, is killed at each point."""
+
+import itertools
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.support.gate_process import PATIENCE, ROOT, GateProcess, RawClient
+from tests.support.instants import minute
+
+pytestmark = pytest.mark.process
+
+CONFIG = """
+[[send]]
+schedules = ["patient resend:*"]
+on_doubt = "resend"
+grace = "1500ms"
+[[send]]
+schedules = ["patient skip:*"]
+grace = "1500ms"
+[[send]]
+schedules = ["resend:*"]
+on_doubt = "resend"
+grace = "200ms"
+[[send]]
+schedules = ["skip:*"]
+grace = "200ms"
+"""
+SKIP, RESEND = "skip", "resend"
+"""The policies; a schedule's name begins with its own."""
+PATIENT = "patient "
+"""For tests that must be back before the grace is over, on a slow machine too."""
+HOLDER = """
+import sys
+from tests.support.gate_process import RawClient
+path, schedule, at, token, last = sys.argv[1:]
+client = RawClient(path)
+for stage in ("connect", "post", "claim", "confirm"):
+    if stage == "post":
+        client.post("Send.Claim", schedule=schedule, at=at, holder="holder", token=token)
+    elif stage == "claim":
+        assert client.reply()["decision"] == "send"
+    elif stage == "confirm":
+        client.call("Send.Confirm", token=token)
+    if stage == last:
+        break
+print(stage, flush=True)
+sys.stdin.read()
+"""
+
+Make = Callable[..., GateProcess]
+
+
+_numbers = itertools.count()
+
+
+def new(policy: str) -> str:
+    """A schedule that no other test has."""
+    return f"{policy}:{next(_numbers)}"
+
+
+def token_of(schedule: str) -> str:
+    return f"the token of {schedule}"
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GateProcess]:
+    """One gate for all tests that leave it alive."""
+    with GateProcess(tmp_path_factory.mktemp("holders"), config=CONFIG) as process:
+        yield process
+
+
+@pytest.fixture
+def mortal(make_gate: Make) -> GateProcess:
+    """A gate for a test that kills it."""
+    return make_gate(config=CONFIG).start()
+
+
+@contextmanager
+def holder(gate: GateProcess, schedule: str, last: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that goes as far as `last` and then hangs; it is killed at the end."""
+    arguments = [sys.executable, "-c", HOLDER, str(gate.socket), schedule, minute(), token_of(schedule), last]
+    with subprocess.Popen(arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == last
+            yield process
+        finally:
+            process.kill()
+
+
+def killed(gate: GateProcess, schedule: str, last: str) -> None:
+    """A holder that was killed after `last`."""
+    with holder(gate, schedule, last) as process:
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+
+
+def outcome(client: RawClient, schedule: str, **parameters: Any) -> dict[str, Any]:
+    """What somebody else is told at last, who waits while it is held."""
+    client.post("Send.Claim", more=True, schedule=schedule, at=minute(), holder="other", **parameters)
+    while (message := client.recv()).get("continues"):
+        assert message["parameters"]["decision"] == "held"
+        assert message["parameters"]["by"] == "holder"
+    answer: dict[str, Any] = message["parameters"]
+    return answer
+
+
+def hold(client: RawClient, schedule: str, **parameters: Any) -> None:
+    """Claim as the holder, or claim again; it has to be granted."""
+    answer = client.claim(schedule, minute(), holder="holder", token=token_of(schedule), **parameters)
+    assert (answer["decision"], answer["token"]) == ("send", token_of(schedule))
+
+
+def state(client: RawClient, schedule: str) -> str | None:
+    """What the ledger says of this minute."""
+    found = client.call("Control.History", schedule=schedule)["occurrences"]
+    return found[0]["state"] if found else None
+
+
+@pytest.fixture
+def other(gate: GateProcess) -> Iterator[RawClient]:
+    with gate.client() as client:
+        yield client
+
+
+@pytest.mark.parametrize("policy", [SKIP, RESEND])
+def test_killed_before_the_claim(gate: GateProcess, other: RawClient, policy: str) -> None:
+    schedule = new(policy)
+    killed(gate, schedule, "connect")
+    assert outcome(other, schedule)["decision"] == "send"
+
+
+@pytest.mark.parametrize("policy", [SKIP, RESEND])
+def test_killed_before_it_read_its_grant(gate: GateProcess, other: RawClient, policy: str) -> None:
+    schedule = new(policy)
+    with holder(gate, schedule, "post"):
+        end = time.monotonic() + PATIENCE
+        while state(other, schedule) != "claimed":
+            assert time.monotonic() < end
+    answer = outcome(other, schedule)
+    assert answer["decision"] == "send"
+    assert state(other, schedule) == "claimed"
+    assert schedule not in [doubt["schedule"] for doubt in other.call("Control.Status")["doubts"]]
+
+
+def test_killed_between_claim_and_confirm_and_the_policy_is_skip(gate: GateProcess, other: RawClient) -> None:
+    schedule = new(SKIP)
+    killed(gate, schedule, "claim")
+    answer = outcome(other, schedule)
+    assert (answer["decision"], answer["by"]) == ("doubt", "holder")
+    assert "vanished before confirming" in answer["reason"]
+    (doubt,) = [doubt for doubt in other.call("Control.Status")["doubts"] if doubt["schedule"] == schedule]
+    assert (doubt["at"], doubt["by"], doubt["state"]) == (minute(), "holder", "doubt")
+    other.call("Control.Resend", schedule=schedule, at=minute())
+    assert outcome(other, schedule)["decision"] == "send"
+    with gate.client() as third:
+        assert third.claim(schedule, minute())["decision"] == "held"
+
+
+def test_killed_between_claim_and_confirm_and_the_policy_is_resend(gate: GateProcess, other: RawClient) -> None:
+    schedule = new(RESEND)
+    killed(gate, schedule, "claim")
+    answer = outcome(other, schedule)
+    assert answer["decision"] == "send"
+    with gate.client() as third:
+        assert third.claim(schedule, minute())["decision"] == "held"
+        other.call("Send.Confirm", token=answer["token"])
+        assert third.claim(schedule, minute())["decision"] == "sent"
+
+
+@pytest.mark.parametrize("policy", [SKIP, RESEND])
+def test_killed_after_the_confirm(gate: GateProcess, other: RawClient, policy: str) -> None:
+    schedule = new(policy)
+    killed(gate, schedule, "confirm")
+    answer = outcome(other, schedule)
+    assert (answer["decision"], answer["by"]) == ("sent", "holder")
+
+
+@pytest.mark.parametrize(("policy", "decision"), [(SKIP, "doubt"), (RESEND, "send")])
+def test_alive_but_hung_past_its_lease(gate: GateProcess, other: RawClient, policy: str, decision: str) -> None:
+    schedule = new(policy)
+    with gate.client() as hung:
+        hold(hung, schedule, lease=0.05)
+        assert outcome(other, schedule)["decision"] == decision
+        hung.call("Send.Confirm", token=token_of(schedule))  # late, and true all the same
+        assert state(other, schedule) == "sent"
+        hung.call("Send.Release", token=token_of(schedule))
+        assert other.claim(schedule, minute())["decision"] == "sent"
+
+
+@pytest.mark.parametrize("policy", [SKIP, RESEND])
+def test_a_send_that_was_refused_is_offered_again(gate: GateProcess, other: RawClient, policy: str) -> None:
+    schedule = new(policy)
+    with gate.client() as refused:
+        hold(refused, schedule)
+        other.post("Send.Claim", more=True, schedule=schedule, at=minute(), holder="other")
+        assert other.recv()["continues"]
+        refused.call("Send.Release", token=token_of(schedule))
+        assert other.reply()["decision"] == "send"
+
+
+@pytest.mark.parametrize("policy", [SKIP, RESEND])
+def test_a_confirm_of_a_claim_that_was_taken_over_makes_it_sent(gate: GateProcess, policy: str) -> None:
+    schedule = new(policy)
+    with gate.client() as first, gate.client() as second, gate.client() as third:
+        hold(first, schedule, lease=0.05)
+        if policy == SKIP:
+            assert outcome(third, schedule)["decision"] == "doubt"
+            second.call("Control.Resend", schedule=schedule, at=minute())
+        taken = outcome(second, schedule)
+        assert taken["decision"] == "send"
+        first.call("Send.Confirm", token=token_of(schedule))
+        second.call("Send.Release", token=taken["token"])
+        assert third.claim(schedule, minute())["decision"] == "sent"
+
+
+def after_a_grace(gate: GateProcess) -> None:
+    """Wait until a connection that closes now is past its grace: what closed before that is, too."""
+    schedule = new(PATIENT + SKIP)
+    with gate.client() as clock:
+        with gate.client() as gone:
+            assert gone.claim(schedule, minute(), holder="holder")["decision"] == "send"
+        assert outcome(clock, schedule)["decision"] == "doubt"
+
+
+@pytest.mark.parametrize("policy", [SKIP, RESEND])
+@pytest.mark.parametrize("how", ["claims again", "confirms"])
+def test_who_reconnects_within_the_grace_keeps_its_claim(
+    gate: GateProcess, other: RawClient, policy: str, how: str
+) -> None:
+    schedule = new(PATIENT + policy)
+    with gate.client() as first:
+        hold(first, schedule)
+    with gate.client() as again:
+        assert other.claim(schedule, minute())["decision"] == "held"
+        if how == "claims again":
+            hold(again, schedule)
+            after_a_grace(gate)
+            assert other.claim(schedule, minute())["decision"] == "held"
+        again.call("Send.Confirm", token=token_of(schedule))
+        assert other.claim(schedule, minute())["decision"] == "sent"
+
+
+# ---- the gate is killed
+
+
+@pytest.mark.parametrize("policy", [SKIP, RESEND])
+@pytest.mark.parametrize("how", ["claims again", "confirms", "releases"])
+def test_the_holder_goes_on_with_the_next_gate(mortal: GateProcess, policy: str, how: str) -> None:
+    schedule = new(PATIENT + policy)
+    with mortal.client() as first:
+        hold(first, schedule)
+        mortal.restart()
+        assert first.at_end()
+    with mortal.client() as again, mortal.client() as other:
+        held = other.claim(schedule, minute())
+        assert (held["decision"], held["by"]) == ("held", "holder")
+        if how == "claims again":
+            hold(again, schedule)
+            after_a_grace(mortal)
+            assert other.claim(schedule, minute())["decision"] == "held"
+        elif how == "confirms":
+            again.call("Send.Confirm", token=token_of(schedule))
+            assert other.claim(schedule, minute())["decision"] == "sent"
+        else:
+            again.call("Send.Release", token=token_of(schedule))
+            assert other.claim(schedule, minute())["decision"] == "send"
+
+
+@pytest.mark.parametrize(("policy", "decision"), [(SKIP, "doubt"), (RESEND, "send")])
+def test_gate_and_holder_are_killed(mortal: GateProcess, policy: str, decision: str) -> None:
+    schedule = new(policy)
+    with holder(mortal, schedule, "claim"):
+        mortal.kill()
+    mortal.start()
+    with mortal.client() as other:
+        assert outcome(other, schedule)["decision"] == decision
+
+
+@pytest.mark.parametrize("policy", [SKIP, RESEND])
+def test_a_late_confirm_settles_a_doubt_after_a_restart(mortal: GateProcess, policy: str) -> None:
+    schedule = new(policy)
+    with mortal.client() as first:
+        hold(first, schedule)
+    mortal.restart()
+    after_a_grace(mortal)
+    with mortal.client() as again:
+        assert state(again, schedule) == "doubt"
+        again.call("Send.Confirm", token=token_of(schedule))
+        assert again.claim(schedule, minute())["decision"] == "sent"
+
+
+DYING = """
+import os, signal, sys
+from gate.__main__ import main
+from gate.stores.sqlite import SqliteStore
+
+apply, where = SqliteStore.apply, {where!r}
+
+def dying(self, steps):
+    dies = any("dies" in (step.token or "") for step in steps)
+    if dies and where == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    outcomes = apply(self, steps)
+    if dies:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return outcomes
+
+SqliteStore.apply = dying
+sys.exit(main())
+"""
+
+
+def survivor(make_gate: Make, dead: GateProcess) -> GateProcess:
+    """A gate that does not die, on what a dead one left."""
+    gate = make_gate("next", config=CONFIG)
+    gate.state, gate.socket = dead.state, dead.socket
+    return gate.start()
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("policy", [SKIP, RESEND])
+def test_an_answer_lost_between_commit_and_reply_is_given_again(make_gate: Make, policy: str, where: str) -> None:
+    schedule = new(PATIENT + policy)
+    token = "dies at its claim"
+    dying = make_gate("dying", config=CONFIG, program=DYING.format(where=where)).start()
+    with dying.client() as client:
+        client.post("Send.Claim", schedule=schedule, at=minute(), holder="holder", token=token)
+        assert client.at_end()
+    assert dying.process is not None
+    assert dying.process.wait(PATIENCE) == -signal.SIGKILL
+    gate = survivor(make_gate, dying)
+    with gate.client() as client, gate.client() as other:
+        if where == "after":
+            assert other.claim(schedule, minute())["decision"] == "held"
+        again = client.claim(schedule, minute(), holder="holder", token=token)
+        assert (again["decision"], again["token"]) == ("send", token)
+        assert other.claim(schedule, minute())["decision"] == "held"
+        client.call("Send.Confirm", token=token)
+        assert other.claim(schedule, minute())["decision"] == "sent"
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("method", ["Send.Confirm", "Send.Release"])
+def test_a_settlement_whose_answer_was_lost_is_made_again(make_gate: Make, method: str, where: str) -> None:
+    schedule = new(SKIP)
+    dying = make_gate("dying", config=CONFIG, program=DYING.format(where=where)).start()
+    with dying.client() as client:
+        token = client.claim(schedule, minute(), holder="holder")["token"]
+        # A token of nobody in the same packet takes the gate down with the settlement's transaction.
+        client.post(method, token=token)
+        client.post("Send.Confirm", token="dies")
+        while not client.at_end():
+            pass
+    assert dying.process is not None
+    assert dying.process.wait(PATIENCE) == -signal.SIGKILL
+    gate = survivor(make_gate, dying)
+    with gate.client() as client:
+        client.call(method, token=token)
+        answer = client.claim(schedule, minute())
+        assert answer["decision"] == ("sent" if method == "Send.Confirm" else "send")
