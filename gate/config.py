@@ -1,8 +1,7 @@
 """gate.toml: bytes in, a Config out; every error of the file at once, with table, key and value."""
 
 import tomllib
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
@@ -12,10 +11,14 @@ from gate.errors import ConfigError
 from gate.rules import GRACE_SECONDS, SendPolicy, SendRule
 
 KEEP_DEFAULT = "14d"
-KEEP_LEAST_SECONDS = 3600.0
+KEEP_SECONDS = (3600.0, 3660 * 86_400.0)
+"""Least and most that the ledger may remember: what is forgotten is late."""
+DEADLINE_SECONDS = (0.0, 3660 * 86_400.0)
+GRACE_LIMITS_SECONDS = (0.0, 86_400.0)
 STORES = ("sqlite:", "memory:")
 
 T = TypeVar("T")
+Table = TypeVar("Table", bound=Struct)
 
 
 class Control(Struct, frozen=True, kw_only=True):
@@ -40,7 +43,7 @@ class _Store(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Send(Struct, frozen=True, forbid_unknown_fields=True):
-    schedules: Annotated[tuple[str, ...], Meta(min_length=1)]
+    schedules: Annotated[tuple[str, ...], Meta(min_length=1)] = ()
     on_doubt: Literal["skip", "resend"] = "skip"
     deadline: str | None = None
     grace: str | None = None
@@ -60,36 +63,56 @@ class _Findings:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def table(self, place: str, value: Any, kind: type[T]) -> T | None:
-        """Convert one table; msgspec's path starts at `$`, which is this table."""
+    def table(self, place: str, value: Any, kind: type[Table]) -> Table | None:
+        """Convert one table, key by key; None if it is none. What is wrong in it is left at its default."""
+        table = self._convert(place, value, dict[str, Any])
+        if table is None:
+            return None
+        fields = {field.name: field for field in msgspec.structs.fields(kind)}
+        read: dict[str, Any] = {}
+        for key, value in table.items():
+            if key not in fields:
+                self.lines.append(f"{place}.{key}: unknown key (this version knows {', '.join(fields)})")
+            elif (found := self._convert(f"{place}.{key}", value, fields[key].type)) is not None:
+                read[key] = found
+        return kind(**read)
+
+    def _convert(self, place: str, value: Any, kind: type[T]) -> T | None:
+        """Convert one value; msgspec's path starts at `$`, which is that value."""
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
+            if get_origin(kind) is Literal:
+                self.lines.append(f"{place}: {value!r} is not one of {', '.join(get_args(kind))}")
+                return None
             text, _, path = str(error).partition(" - at `$")
             key = path.rstrip("`")
             found = _look_up(value, key)
-            self.lines.append(
-                f"{place}{key}: {text[:1].lower()}{text[1:]}{'' if found is None else f', got {found!r}'}"
-            )
+            self.lines.append(f"{place}{key}: {text[:1].lower()}{text[1:]}, got {found!r}")
             return None
 
-    def value(self, place: str, read: Callable[[], T]) -> T | None:
-        """Read one value; a ValueError says what is allowed."""
+    def duration(self, place: str, text: str | None, limits: tuple[float, float]) -> float | None:
+        """Read a duration within limits (in seconds); None if there is none, or none that may be."""
+        if text is None:
+            return None
         try:
-            return read()
+            seconds = durations.seconds(text)
         except ValueError as error:
             self.lines.append(f"{place}: {error}")
             return None
-
-
-def _look_up(table: Any, path: str) -> Any:
-    value: Any = table
-    for key in path.strip(".").replace("[", ".").replace("]", "").split("."):
-        try:
-            value = value[int(key) if isinstance(value, list) else key]
-        except (KeyError, TypeError, ValueError):
+        least, most = limits
+        if not least <= seconds <= most:
+            allowed = f"{durations.text(least)} to {durations.text(most)} are allowed"
+            self.lines.append(f"{place}: {text!r} is too {'short' if seconds < least else 'long'}: {allowed}")
             return None
-    return None if value is table else value
+        return seconds
+
+
+def _look_up(value: Any, path: str) -> Any:
+    """The value inside a list that msgspec's path, such as `[0]`, leads to."""
+    for index in path.strip("[]").split("][") if path else ():
+        value = value[int(index)]
+    return value
 
 
 def parse(data: bytes, source: str) -> Config:
@@ -98,7 +121,7 @@ def parse(data: bytes, source: str) -> Config:
         tables = tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
         raise ConfigError(source, [f"not UTF-8 at byte {error.start}"]) from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # tomllib.TOMLDecodeError, a number or a nesting beyond all bounds
         text = str(error)
         raise ConfigError(source, [text[:1].lower() + text[1:]]) from error
     findings = _Findings()
@@ -120,10 +143,7 @@ def _parse_store(value: Any, findings: _Findings) -> tuple[str, float] | None:
         return None
     if not store.url.startswith(STORES) or (store.url.startswith("memory:") and store.url != "memory:"):
         findings.lines.append(f"store.url: {store.url!r} is not one of sqlite:, sqlite:PATH and memory:")
-    keep = findings.value("store.keep", lambda: durations.seconds(store.keep))
-    if keep is not None and keep < KEEP_LEAST_SECONDS:
-        least = durations.text(KEEP_LEAST_SECONDS)
-        findings.lines.append(f"store.keep: {store.keep!r} is too short, at least {least}: what is forgotten is late")
+    keep = findings.duration("store.keep", store.keep, KEEP_SECONDS)
     return store.url, keep or 0.0
 
 
@@ -138,14 +158,14 @@ def _parse_send(value: Any, findings: _Findings) -> tuple[SendRule, ...]:
         place = f"send[{index}]"
         rule = findings.table(place, table, _Send)
         if rule is not None:
+            if "schedules" not in table:
+                findings.lines.append(f"{place}.schedules: missing")
             rules.append(_send_rule(place, rule, findings))
     return tuple(rules)
 
 
 def _send_rule(place: str, rule: _Send, findings: _Findings) -> SendRule:
-    def duration(key: str, text: str | None) -> float | None:
-        return None if text is None else findings.value(f"{place}.{key}", lambda: durations.seconds(text))
-
-    deadline, grace = duration("deadline", rule.deadline), duration("grace", rule.grace)
+    deadline = findings.duration(f"{place}.deadline", rule.deadline, DEADLINE_SECONDS)
+    grace = findings.duration(f"{place}.grace", rule.grace, GRACE_LIMITS_SECONDS)
     policy = SendPolicy(on_doubt=rule.on_doubt, deadline=deadline, grace=GRACE_SECONDS if grace is None else grace)
     return SendRule(schedules=rule.schedules, policy=policy)

@@ -11,10 +11,10 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import trio
 
@@ -61,7 +61,8 @@ def main(arguments: list[str]) -> int:
         settings = _settings(options)
         with ExitStack() as held:
             store, listener = _take(settings, held)
-            trio.run(_serve, settings, store, listener)
+            if not trio.run(_serve, settings, store, listener):
+                _leave(settings.socket)
     except GateError as error:
         for line in str(error).splitlines():
             logger.error("%s", line)  # noqa: TRY400 - the text says what stands in the way, a traceback adds nothing
@@ -148,7 +149,8 @@ def _make_folder(path: Path, mode: int) -> None:
         raise StartError(f"{path} cannot be made: {error.strerror}") from error
 
 
-async def _serve(settings: Settings, store: Store, listener: socket.socket) -> None:
+async def _serve(settings: Settings, store: Store, listener: socket.socket) -> bool:
+    """Serve until a signal comes; returns whether the store's thread has ended."""
     sys.setswitchinterval(SWITCH_SECONDS)
     limits = Limits()
     _raise_descriptor_limit(limits.connections)
@@ -159,8 +161,12 @@ async def _serve(settings: Settings, store: Store, listener: socket.socket) -> N
         engine.delivered(works)
         reactor.flush()
 
+    def deliver(works: list[Work]) -> None:
+        with suppress(trio.RunFinishedError):  # the stop did not wait for it, and nobody is left to be answered
+            trio_token.run_sync_soon(arrived, works)
+
     claims = store.open_claims()
-    writer = Writer(store, lambda works: trio_token.run_sync_soon(arrived, works))
+    writer = Writer(store, deliver)
     engine = Engine(policies(settings.config.send), writer.submit, timers.after)
     engine.adopt(claims)
     about = _about(settings, clock.now())
@@ -180,8 +186,15 @@ async def _serve(settings: Settings, store: Store, listener: socket.socket) -> N
         await _drain(reactor)
         nursery.cancel_scope.cancel()
     reactor.close()
-    if not writer.stop(WRITER_SECONDS):
-        logger.warning("the store did not finish in time; what it had not answered was not granted")
+    return writer.stop(WRITER_SECONDS)
+
+
+def _leave(path: Path) -> NoReturn:
+    """The store's thread is deep inside SQLite, which must not be closed under it: end as a kill would."""
+    logger.warning("the store did not finish in time; what it had not answered was not granted")
+    path.unlink(missing_ok=True)
+    logging.shutdown()
+    os._exit(0)
 
 
 def _about(settings: Settings, started: datetime) -> About:

@@ -17,8 +17,8 @@ def seconds(text: str) -> float:
 
 def text(value: float) -> str:
     """Write seconds for people, at most two units: 5400 as "1h30m", 0.25 as "250ms"."""
-    if value < 1:
-        return f"{round(value * 1000)}ms"
+    if (milliseconds := round(value * 1000)) < 1000:
+        return f"{milliseconds}ms"
     left = round(value)
     parts: list[str] = []
     for unit in ("d", "h", "m", "s"):

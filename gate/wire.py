@@ -9,14 +9,14 @@ Source of the rules: the Varlink protocol, https://varlink.org/ (method calls, `
 
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from gate import errors
-from gate.interface import METHODS, Reply, Wire
+from gate.interface import METHODS, Method, Reply, Wire
 
 MESSAGE_BYTES = 64 * 1024
 """Default limit of one call, NUL not counted."""
@@ -52,8 +52,22 @@ class Answer(Struct, frozen=True):
 _call_decoder = msgspec.json.Decoder(Call)
 _answer_decoder = msgspec.json.Decoder(Answer)
 _encoder = msgspec.json.Encoder()
-_parameter_decoders = {name: msgspec.json.Decoder(method.takes) for name, method in METHODS.items()}
-_reply_decoders = {name: msgspec.json.Decoder(method.answers) for name, method in METHODS.items()}
+
+
+class _Decoders(dict[str, msgspec.json.Decoder[Any]]):
+    """A decoder for each method, built when it is first needed: a client needs few of them."""
+
+    def __init__(self, kind: Callable[[Method], type[Struct]]) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def __missing__(self, method: str) -> msgspec.json.Decoder[Any]:
+        decoder = self[method] = msgspec.json.Decoder(self._kind(METHODS[method]))
+        return decoder
+
+
+_parameter_decoders = _Decoders(lambda method: method.takes)
+_reply_decoders = _Decoders(lambda method: method.answers)
 
 
 class Frames:
@@ -239,8 +253,9 @@ class ClientProtocol:
 
     def call(self, method: str, parameters: Wire, tag: object = None, *, more: bool = False) -> bytes:
         """The bytes of one call; its answers come back with `tag`."""
+        data = encode_call(method, parameters, more=more)
         self._pending.append((method, tag))
-        return encode_call(method, parameters, more=more)
+        return data
 
     def receive(self, data: bytes) -> list[tuple[object, Reply | errors.CallError, bool]]:
         """Answers as (tag, reply or error, whether more follow).
@@ -277,17 +292,17 @@ def encode_call(method: str, parameters: Wire, *, more: bool = False, oneway: bo
 
 def decode_parameters(call: Call) -> Wire:
     """The parameters of a call as its struct; raises InterfaceNotFound, MethodNotFound or InvalidParameter."""
-    decoder = _parameter_decoders.get(call.method)
-    if decoder is None:
+    if call.method not in METHODS:
         interface = call.method.rpartition(".")[0]
         if any(name.startswith(interface + ".") for name in METHODS):
             raise errors.MethodNotFound(method=call.method)
         raise errors.InterfaceNotFound(interface=interface)
     try:
-        return decoder.decode(call.parameters)
+        parameters: Wire = _parameter_decoders[call.method].decode(call.parameters)
     except _BAD as error:
         found = _FIELD.search(str(error))
         raise errors.InvalidParameter(parameter=(found and (found[1] or found[2])) or "parameters") from error
+    return parameters
 
 
 def decode_answer(method: str, frame: bytes) -> tuple[Answer, Reply | errors.CallError]:
@@ -295,7 +310,8 @@ def decode_answer(method: str, frame: bytes) -> tuple[Answer, Reply | errors.Cal
     try:
         answer = _answer_decoder.decode(frame)
         if answer.error is None:
-            return answer, _reply_decoders[method].decode(answer.parameters)
+            reply: Reply = _reply_decoders[method].decode(answer.parameters)
+            return answer, reply
         parameters: Mapping[str, Any] = msgspec.json.decode(answer.parameters, type=dict[str, Any])
     except _BAD as error:
         raise errors.BadMessage(reason=_one_line(error)) from error

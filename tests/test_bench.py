@@ -26,7 +26,7 @@ def test_the_quick_benchmark_prints_every_goal_with_a_sane_number() -> None:
     assert {row[0] for row in goals} == GOALS
     for name, what, measured, *_ in goals:
         number = float(measured.split()[0].replace(",", ""))
-        assert 0 < number < 10_000 or (name in MAY_BE_NOTHING and number == 0), what
+        assert 0 < number < 1_000_000 or (name in MAY_BE_NOTHING and number == 0), what
     plain = [row for row in rows if row[0].startswith(("check", "claim"))]
     assert {"gate", "trio echo", "asyncio", "fdatasync echo", "fdatasync alone", "1 transaction each", "redis"} <= {
         row[2] for row in plain

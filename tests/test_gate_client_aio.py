@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from gate.errors import InvalidClaim, StoreUnavailable, TooManyConnections, UnknownToken
-from gate.interface import ClaimIn, ClaimOut, Decision, Done, Reply, ResendIn, StatusIn, StatusOut, TokenIn
+from gate.interface import ClaimIn, ClaimOut, Decision, Done, Reply, ResendIn, TokenIn
 from gate_client import AsyncGate, GateError, GateUnreachable
 from gate_client.core import claim_in
 from tests.support.fake_gate import CLAIM, CONFIRM, RELEASE, Answer, Drop, FakeGate, Keep, done, grant, reply
-from tests.support.gate_process import GateProcess
 
 MINUTE = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 RESEND = "io.schedulegate.Control.Resend"
@@ -45,10 +44,6 @@ def in_turn(*answers: Callable[[ClaimIn], Answer]) -> Callable[[ClaimIn], Answer
 
 def held(parameters: ClaimIn) -> ClaimOut:
     return reply("held", parameters, by="somebody", until=datetime.now(UTC) + timedelta(seconds=30))
-
-
-def this_minute() -> datetime:
-    return datetime.now(UTC).replace(second=0, microsecond=0)
 
 
 # ---- calls
@@ -189,6 +184,15 @@ def test_a_cancelled_pipeline_leaves_no_claim_behind(fake: FakeGate) -> None:
         fake.finish(reply("send", calls[9][1]))
         await fake.when(lambda: len(fake.tokens(RELEASE)) == 10)
         assert sorted(fake.tokens(RELEASE)) == [str(n) for n in range(10)]
+
+    run(fake.path, work)
+
+
+def test_a_call_that_cannot_be_written_down_disturbs_no_other(fake: FakeGate) -> None:
+    async def work(asker: AsyncGate) -> None:
+        with pytest.raises(UnicodeEncodeError):
+            await asker.claim("\ud800", MINUTE)
+        await asker.confirm("other", timeout=5)
 
     run(fake.path, work)
 
@@ -548,53 +552,3 @@ def test_a_confirmation_that_fails_says_that_it_was_sent(fake: FakeGate) -> None
                 await asyncio.to_thread(fake.stop)
 
     run(fake.path, work, timeout=0.1)
-
-
-# ---- the real gate
-
-
-@pytest.mark.process
-def test_the_real_gate_answers_hundreds_at_once(gate: GateProcess) -> None:
-    async def work(asker: AsyncGate) -> None:
-        at = this_minute()
-        claims = await asyncio.gather(*(asker.claim(f"s{n % 150}", at) for n in range(300)))
-        assert sum(claim.granted for claim in claims) == 150
-        status = await asker.call("io.schedulegate.Control.Status", StatusIn(), StatusOut)
-        assert status.counts.held == 150
-
-    run(gate.socket, work)
-
-
-@pytest.mark.process
-def test_the_real_gate_hands_over_what_is_released(gate: GateProcess) -> None:
-    async def work(one: AsyncGate) -> None:
-        async with AsyncGate(gate.socket, timeout=10) as two:
-            claim = await one.claim("nightly", this_minute())
-            waiting = asyncio.create_task(two.claim("nightly", claim.at, wait=10))
-            await asyncio.sleep(0)
-            await claim.release()
-            taken = await waiting
-            assert taken.granted
-            await taken.confirm()
-            assert (await one.claim("nightly", claim.at)).decision is Decision.SENT
-
-    run(gate.socket, work)
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_open_claims_survive_a_kill_of_the_real_gate(gate: GateProcess) -> None:
-    """Without the renewal they would be in doubt 2 s after the restart, and the second sender be told so."""
-
-    async def work(asker: AsyncGate) -> None:
-        claim = await asker.claim("nightly", this_minute(), lease=30)
-        await asyncio.to_thread(gate.restart)
-        async with AsyncGate(gate.socket, timeout=10) as other:
-            begin = time.monotonic()
-            while time.monotonic() - begin < 3:  # longer than the grace
-                assert (await other.claim("nightly", claim.at)).decision is Decision.HELD
-                await asyncio.sleep(0.1)
-            await claim.confirm()
-            assert (await other.claim("nightly", claim.at)).decision is Decision.SENT
-
-    run(gate.socket, work)

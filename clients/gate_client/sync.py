@@ -20,6 +20,7 @@ from gate_client.core import (
     RELEASE,
     SETTLING,
     TIMEOUT_SECONDS,
+    TRANSIENT,
     ClaimAnswer,
     GateUnreachable,
     Request,
@@ -242,6 +243,8 @@ class Gate:
             self._hang_up()
             for request in waiting:
                 request.lost(self._unreachable(error))
+        if any(isinstance(request.problem, TRANSIENT) for request in waiting):
+            self._hang_up()  # the gate has said why it hangs up: what a dead connection would say next is no better
         for token, release in owed.items():
             if release.result is not None:
                 self._owed.remove(token)

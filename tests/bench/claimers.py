@@ -58,7 +58,7 @@ async def measure(claim: Claim, tasks: int, seconds: float, warm_up: float) -> R
     end = start + seconds
 
     async def run() -> None:
-        while (begun := time.perf_counter()) < end:
+        while (begun := time.perf_counter()) < end or not latencies:
             if not await claim(next(numbers)):
                 raise Refused("a claim was not granted")
             if begun >= start:
