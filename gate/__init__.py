@@ -9,6 +9,7 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     rules.py       P  which [[send]] rule covers a schedule
     config.py      P  bytes of gate.toml to a Config, every error at once
     ledger.py      P  the send table: every transition of an occurrence, and every answer to a claim
+    clock.py          the wall clock, as a thing that can be handed in
     stores/           where records live: base (the protocol), memory, sqlite
     writer.py         the thread that owns the store; everything that waits goes in one transaction
     timers.py         leases, grace and limits, on the monotonic clock

@@ -283,7 +283,7 @@ class Reactor:
             connection.out = connection.out[sent:]
         if connection.out:
             self._wait_until_read(connection)
-        elif connection.protocol.hang_up or (connection.ended and not connection.protocol.waiting):
+        elif not connection.protocol.waiting and (connection.protocol.hang_up or connection.ended):
             self._close(connection)
             return
         self._watch(connection)

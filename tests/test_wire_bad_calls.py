@@ -126,8 +126,8 @@ WRONG: dict[str, tuple[bytes, str, dict[str, Any]]] = {
         BAD,
         {"reason": "maximum recursion depth exceeded while deserializing an object"},
     ),
-    "nested objects that end": (
-        b'{"method":"%s","parameters":' % GET_INFO.encode() + b'{"a":' * 9000 + b"1" + b"}" * 9001,
+    "nesting that ends": (
+        b'{"method":"%s","parameters":' % GET_INFO.encode() + b"[" * 32_000 + b"]" * 32_000 + b"}",
         BAD,
         {"reason": "maximum recursion depth exceeded while deserializing an object"},
     ),

@@ -345,9 +345,9 @@ class SqliteStore:
         """One-offs go when they have not been asked for as long as is kept, recurring schedules much later."""
         once, recurring = (now - max(self._keep, timedelta(days=days)) for days in (ONCE_DAYS, SCHEDULE_DAYS))
         return connection.execute(
-            "SELECT id FROM schedule s WHERE touched < CASE once WHEN 1 THEN ?1 ELSE ?2 END AND touched < ?1"
-            " AND NOT EXISTS (SELECT 1 FROM occurrence o WHERE o.schedule = s.id AND o.state = 'claimed') LIMIT ?3",
-            (_stored(once), _stored(recurring), max(limit, 0)),
+            "SELECT id FROM schedule s WHERE touched < ? AND touched < CASE once WHEN 1 THEN ? ELSE ? END"
+            " AND NOT EXISTS (SELECT 1 FROM occurrence o WHERE o.schedule = s.id AND o.state = 'claimed') LIMIT ?",
+            (_stored(once), _stored(once), _stored(recurring), max(limit, 0)),
         ).fetchall()
 
     def _delete(

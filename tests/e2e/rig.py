@@ -149,11 +149,11 @@ class Sent(Struct, frozen=True):
     pid: int
 
 
-def sent(settings: Settings) -> list[Sent]:
-    """All that was sent, in order; ticks apart."""
+def sent(settings: Settings, task: str = e2e.TASK) -> list[Sent]:
+    """All messages of this task that are in the queue, in order."""
     with redis.Redis.from_url(settings.redis) as client:
         messages: list[Any] = [json.loads(message) for message in client.lrange(settings.name, 0, -1)]
-    return [_sent(message) for message in reversed(messages) if message["task_name"] == e2e.TASK]
+    return [_sent(message) for message in reversed(messages) if message["task_name"] == task]
 
 
 def _sent(message: dict[str, Any]) -> Sent:

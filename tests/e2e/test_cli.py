@@ -3,15 +3,17 @@
 import os
 import signal
 from collections.abc import Iterator
+from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from gate.interface import rfc3339
-from tests.e2e.rig import eventually
+from tests.e2e.rig import eventually, sent
 from tests.e2e.row import MINUTE, Row
-from tests.e2e.settings import KINDS, fixed_id, source_name
+from tests.e2e.settings import KINDS, TICK, fixed_id, source_name
 from tests.support.faketime import find_library
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -82,3 +84,5 @@ def test_a_gate_that_is_stopped_does_not_stop_the_schedulers_loop(row: Row) -> N
         os.kill(row.gate.pid, signal.SIGCONT)
     assert row.outcome(scheduler) == "sent"
     assert row.copies() == 1
+    ticks = [tick.at for tick in sent(row.settings, TICK)]
+    assert max(after - before for before, after in pairwise(ticks)) < timedelta(seconds=10)

@@ -5,7 +5,7 @@ import resource
 import socket
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -179,7 +179,8 @@ def test_the_longest_message_is_served_and_a_longer_one_ends_the_connection(gate
         with pytest.raises(ErrorReply) as unknown:
             client.reply()
         assert unknown.value.name == SEND + "UnknownToken"
-        client.send_raw(GET_INFO + filled(MESSAGE_BYTES + 1) + GET_INFO)
+        client.send_raw(claim(schedule="before too much") + GET_INFO + filled(MESSAGE_BYTES + 1) + GET_INFO)
+        assert client.reply()["decision"] == "send"
         assert client.reply()["product"] == "schedule-gate"
         with pytest.raises(ErrorReply) as too_large:
             client.reply()
@@ -215,6 +216,20 @@ def test_more_than_64_waiting_calls_are_refused_one_by_one(gate: GateProcess) ->
             client.reply()
         assert (refused.value.name, refused.value.parameters) == (CONTROL + "TooManyCalls", {"limit": 64})
         assert client.call("org.varlink.service.GetInfo")["product"] == "schedule-gate"
+
+
+def test_too_many_oneway_calls_end_the_connection(gate: GateProcess) -> None:
+    """Nobody reads what became of a oneway call, so a refusal has to be louder."""
+    with gate.client() as holder, gate.client() as client:
+        assert holder.claim("oneway", MINUTE)["decision"] == "send"
+        client.post("Send.Claim", more=True, schedule="oneway", holder="waits", at=MINUTE)
+        assert client.recv()["continues"]
+        client.send_raw(frame("Send.Confirm", oneway=True, token="t" * 32) * 64)
+        holder.close()
+        assert client.reply()["decision"] == "doubt"
+        with pytest.raises(ErrorReply, match="TooManyCalls"):
+            client.reply()
+        assert client.at_end()
 
 
 # ---- peers that vanish, and peers that do not read
@@ -390,6 +405,27 @@ def test_the_1001st_connection_is_turned_away_and_the_others_are_served(gate: Ga
         assert grown < MORE_KIB
         clients.pop().close()
         stack.enter_context(admitted(gate))
+
+
+def test_without_descriptors_those_who_are_here_are_served_and_others_wait(
+    make_gate: Callable[..., GateProcess],
+) -> None:
+    gate = make_gate().start()
+    with ExitStack() as stack:
+        client = stack.enter_context(gate.client())
+        assert connections(client) == 1
+        highest = max(int(path.name) for path in Path(f"/proc/{gate.pid}/fd").iterdir())
+        soft, hard = resource.prlimit(gate.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(gate.pid, resource.RLIMIT_NOFILE, (highest + 1, hard))
+        waiting = [stack.enter_context(gate.client()) for _ in range(20)]
+        for waits in waiting:
+            waits.send_raw(GET_INFO)
+        for _ in range(20):
+            assert connections(client) <= 20
+        assert "cannot accept a connection" in gate.log.read_text()
+        resource.prlimit(gate.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        for waits in waiting:
+            assert waits.reply()["product"] == "schedule-gate"
 
 
 def admitted(gate: GateProcess) -> RawClient:

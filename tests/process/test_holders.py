@@ -150,6 +150,28 @@ def test_killed_before_it_read_its_grant(gate: GateProcess, other: RawClient, po
     assert schedule not in [doubt["schedule"] for doubt in other.call("Control.Status")["doubts"]]
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_who_read_its_grant_once_may_have_sent_whatever_it_left_unread_later(
+    make_gate: Make, gate: GateProcess, restarted: bool
+) -> None:
+    """It claims again with its token, as after a lost answer, and is killed before it reads that."""
+    if restarted:
+        gate = make_gate(config=CONFIG).start()
+    schedule = new(PATIENT + SKIP)
+    with gate.client() as first:
+        hold(first, schedule)
+        if restarted:
+            gate.restart()
+        with gate.client() as again, gate.client() as other:
+            again.post("Send.Claim", schedule=schedule, at=minute(), holder="holder", token=token_of(schedule))
+            if not restarted:
+                first.post("Send.Claim", schedule=schedule, at=minute(), holder="holder", token=token_of(schedule))
+            assert state(other, schedule) == "claimed"  # whoever is answered later knows that those were answered
+            again.close()
+            first.close()
+            assert outcome(other, schedule)["decision"] == "doubt"
+
+
 def test_killed_between_claim_and_confirm_and_the_policy_is_skip(gate: GateProcess, other: RawClient) -> None:
     schedule = new(SKIP)
     killed(gate, schedule, "claim")

@@ -10,11 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
+from gate.daemon import DRAIN_SECONDS
 from tests.support import tell
 from tests.support.gate_process import PATIENCE, ROOT, ErrorReply, GateProcess, RawClient, frame
 from tests.support.instants import minute, minutes
@@ -151,7 +152,7 @@ apply = SqliteStore.apply
 
 def slow(self, steps):
     if any(step.token == "slow" for step in steps):
-        count = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 1000000000) SELECT count(*) FROM c"
+        count = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 1000000000) SELECT sum(x) FROM c"
         self._connection.execute(count).fetchone()
     return apply(self, steps)
 
@@ -182,19 +183,26 @@ def test_a_stop_does_not_wait_for_a_disk_that_hangs(make_gate: Make) -> None:
 
 
 def test_what_was_read_before_a_stop_is_answered(gate: GateProcess) -> None:
-    """After it, what was answered is on disk, and what is on disk was answered or was released."""
+    """And what was answered is on disk. Only a disk that is too slow for the stop leaves calls without an answer."""
+    asked = minutes(60)
     with gate.client() as client, gate.client() as witness:
-        asked = minutes(60)
+        client.claim("warm", MINUTE)
         client.send_raw(b"".join(frame("Send.Claim", schedule="s", holder="h", at=at) for at in asked))
         witness.call("org.varlink.service.GetInfo")
+        begin = time.monotonic()
         assert gate.stop() == 0
-        answers = [client.reply() for _ in asked]
-        assert [(answer["decision"], answer["at"]) for answer in answers] == [("send", at) for at in asked]
-        assert client.at_end()
+        took = time.monotonic() - begin
+        answered = []
+        with suppress(EOFError, ConnectionResetError):
+            while True:
+                answer = client.reply()
+                assert answer["decision"] == "send"
+                answered.append(answer["at"])
+    assert answered == asked or took > DRAIN_SECONDS
     gate.start()
     with gate.client() as client:
         found = client.call("Control.History", schedule="s")["occurrences"]
-    assert {o["at"] for o in found if o["state"] == "claimed"} == set(asked)
+    assert {o["at"] for o in found if o["state"] == "claimed"} >= set(answered)
 
 
 def test_a_reload_is_not_a_stop(gate: GateProcess, client: RawClient) -> None:
