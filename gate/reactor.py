@@ -270,17 +270,17 @@ class Reactor:
     def _write(self, connection: Connection) -> None:
         if connection.closed:
             return
-        connection.out += connection.protocol.take()
-        if connection.out:
+        data = connection.out + connection.protocol.take()
+        if data:
             try:
-                sent = connection.sock.send(connection.out)
+                sent = connection.sock.send(data)
             except BlockingIOError:
                 sent = 0
             except OSError as error:
                 self._lost(connection, error)
                 return
             connection.written += sent
-            connection.out = connection.out[sent:]
+            connection.out = data[sent:]
         if connection.out:
             self._wait_until_read(connection)
         elif not connection.protocol.waiting and (connection.protocol.hang_up or connection.ended):

@@ -98,8 +98,11 @@ class Frames:
                 return []
             data = bytes(self._tail)
         *frames, tail = data.split(b"\0")
-        self._tail = bytearray(tail)
         self.ended += len(frames)
+        if tail or self._tail:
+            self._tail = bytearray(tail)
+        if len(data) <= self.limit:  # no message in it can be longer
+            return frames
         for index, frame in enumerate(frames):
             if len(frame) > self.limit:
                 self.too_large = True

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.gate_process import PATIENCE, ROOT, GateProcess, RawClient
+from tests.support.gate_process import PATIENCE, ROOT, GateProcess, RawClient, frame
 from tests.support.instants import minute
 
 pytestmark = pytest.mark.process
@@ -273,50 +273,42 @@ def test_who_reconnects_within_the_grace_keeps_its_claim(
 # ---- the gate is killed
 
 
-@pytest.mark.parametrize("policy", [SKIP, RESEND])
-@pytest.mark.parametrize("how", ["claims again", "confirms", "releases"])
-def test_the_holder_goes_on_with_the_next_gate(mortal: GateProcess, policy: str, how: str) -> None:
-    schedule = new(PATIENT + policy)
-    with mortal.client() as first:
-        hold(first, schedule)
+def test_the_holder_goes_on_with_the_next_gate(mortal: GateProcess) -> None:
+    policies = (PATIENT + SKIP, PATIENT + RESEND)
+    again, confirmed, released = ([new(policy) for policy in policies] for _ in range(3))
+    with mortal.client() as before:
+        for schedule in again + confirmed + released:
+            hold(before, schedule)
         mortal.restart()
-        assert first.at_end()
-    with mortal.client() as again, mortal.client() as other:
-        held = other.claim(schedule, minute())
-        assert (held["decision"], held["by"]) == ("held", "holder")
-        if how == "claims again":
-            hold(again, schedule)
-            after_a_grace(mortal)
-            assert other.claim(schedule, minute())["decision"] == "held"
-        elif how == "confirms":
-            again.call("Send.Confirm", token=token_of(schedule))
+        assert before.at_end()
+    with mortal.client() as after, mortal.client() as other:
+        for schedule in again:
+            hold(after, schedule)
+        for schedule in confirmed + released:
+            held = other.claim(schedule, minute())
+            assert (held["decision"], held["by"]) == ("held", "holder")
+        for schedule in confirmed:
+            after.call("Send.Confirm", token=token_of(schedule))
             assert other.claim(schedule, minute())["decision"] == "sent"
-        else:
-            again.call("Send.Release", token=token_of(schedule))
+        for schedule in released:
+            after.call("Send.Release", token=token_of(schedule))
             assert other.claim(schedule, minute())["decision"] == "send"
+        after_a_grace(mortal)
+        for schedule in again:
+            assert other.claim(schedule, minute())["decision"] == "held"
 
 
-@pytest.mark.parametrize(("policy", "decision"), [(SKIP, "doubt"), (RESEND, "send")])
-def test_gate_and_holder_are_killed(mortal: GateProcess, policy: str, decision: str) -> None:
-    schedule = new(policy)
-    with holder(mortal, schedule, "claim"):
+def test_gate_and_holder_are_killed(mortal: GateProcess) -> None:
+    skip, resend, late = new(SKIP), new(RESEND), new(SKIP)
+    with holder(mortal, skip, "claim"), holder(mortal, resend, "claim"), holder(mortal, late, "claim"):
         mortal.kill()
     mortal.start()
     with mortal.client() as other:
-        assert outcome(other, schedule)["decision"] == decision
-
-
-@pytest.mark.parametrize("policy", [SKIP, RESEND])
-def test_a_late_confirm_settles_a_doubt_after_a_restart(mortal: GateProcess, policy: str) -> None:
-    schedule = new(policy)
-    with mortal.client() as first:
-        hold(first, schedule)
-    mortal.restart()
-    after_a_grace(mortal)
-    with mortal.client() as again:
-        assert state(again, schedule) == "doubt"
-        again.call("Send.Confirm", token=token_of(schedule))
-        assert again.claim(schedule, minute())["decision"] == "sent"
+        assert outcome(other, skip)["decision"] == "doubt"
+        assert outcome(other, resend)["decision"] == "send"
+        assert outcome(other, late)["decision"] == "doubt"
+        other.call("Send.Confirm", token=token_of(late))
+        assert other.claim(late, minute())["decision"] == "sent"
 
 
 DYING = """
@@ -327,7 +319,7 @@ from gate.stores.sqlite import SqliteStore
 apply, where = SqliteStore.apply, {where!r}
 
 def dying(self, steps):
-    dies = any("dies" in (step.token or "") for step in steps)
+    dies = any(step.token == "dies" for step in steps)
     if dies and where == "before":
         os.kill(os.getpid(), signal.SIGKILL)
     outcomes = apply(self, steps)
@@ -338,53 +330,65 @@ def dying(self, steps):
 SqliteStore.apply = dying
 sys.exit(main())
 """
+"""A gate that is killed before or after the commit of whatever comes with the token `dies`."""
 
 
-def survivor(make_gate: Make, dead: GateProcess) -> GateProcess:
-    """A gate that does not die, on what a dead one left."""
-    gate = make_gate("next", config=CONFIG)
-    gate.state, gate.socket = dead.state, dead.socket
-    return gate.start()
+@contextmanager
+def killed_at_a_commit(make_gate: Make, where: str) -> Iterator[tuple[RawClient, Callable[[], GateProcess]]]:
+    """A connection to a gate that will be killed, and a function that waits for that and starts the next gate."""
+    dying = make_gate("dying", config=CONFIG, program=DYING.format(where=where)).start()
+    with dying.client() as client:
+
+        def next_gate() -> GateProcess:
+            client.post("Send.Confirm", token="dies")
+            while not client.at_end():
+                pass
+            assert dying.process is not None
+            assert dying.process.wait(PATIENCE) == -signal.SIGKILL
+            gate = make_gate("next", config=CONFIG)
+            gate.state, gate.socket = dying.state, dying.socket
+            return gate.start()
+
+        yield client, next_gate
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
-@pytest.mark.parametrize("policy", [SKIP, RESEND])
-def test_an_answer_lost_between_commit_and_reply_is_given_again(make_gate: Make, policy: str, where: str) -> None:
-    schedule = new(PATIENT + policy)
-    token = "dies at its claim"
-    dying = make_gate("dying", config=CONFIG, program=DYING.format(where=where)).start()
-    with dying.client() as client:
-        client.post("Send.Claim", schedule=schedule, at=minute(), holder="holder", token=token)
-        assert client.at_end()
-    assert dying.process is not None
-    assert dying.process.wait(PATIENCE) == -signal.SIGKILL
-    gate = survivor(make_gate, dying)
+def test_an_answer_lost_between_commit_and_reply_is_given_again(make_gate: Make, where: str) -> None:
+    schedules = [new(PATIENT + SKIP), new(PATIENT + RESEND)]
+    with killed_at_a_commit(make_gate, where) as (client, next_gate):
+        for schedule in schedules:
+            client.post("Send.Claim", schedule=schedule, at=minute(), holder="holder", token=token_of(schedule))
+        gate = next_gate()
     with gate.client() as client, gate.client() as other:
-        if where == "after":
+        for schedule in schedules:
+            hold(client, schedule)
             assert other.claim(schedule, minute())["decision"] == "held"
-        again = client.claim(schedule, minute(), holder="holder", token=token)
-        assert (again["decision"], again["token"]) == ("send", token)
+            client.call("Send.Confirm", token=token_of(schedule))
+            assert other.claim(schedule, minute())["decision"] == "sent"
+
+
+def test_a_claim_that_was_written_and_never_answered_is_held_for_its_holder(make_gate: Make) -> None:
+    schedule = new(PATIENT + SKIP)
+    with killed_at_a_commit(make_gate, "after") as (client, next_gate):
+        one_packet = frame("Send.Claim", schedule=schedule, at=minute(), holder="holder", token=token_of(schedule))
+        client.send_raw(one_packet + frame("Send.Confirm", token="dies"))
+        gate = next_gate()
+    with gate.client() as client, gate.client() as other:
         assert other.claim(schedule, minute())["decision"] == "held"
-        client.call("Send.Confirm", token=token)
-        assert other.claim(schedule, minute())["decision"] == "sent"
+        hold(client, schedule)
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
-@pytest.mark.parametrize("method", ["Send.Confirm", "Send.Release"])
-def test_a_settlement_whose_answer_was_lost_is_made_again(make_gate: Make, method: str, where: str) -> None:
-    schedule = new(SKIP)
-    dying = make_gate("dying", config=CONFIG, program=DYING.format(where=where)).start()
-    with dying.client() as client:
-        token = client.claim(schedule, minute(), holder="holder")["token"]
-        # A token of nobody in the same packet takes the gate down with the settlement's transaction.
-        client.post(method, token=token)
-        client.post("Send.Confirm", token="dies")
-        while not client.at_end():
-            pass
-    assert dying.process is not None
-    assert dying.process.wait(PATIENCE) == -signal.SIGKILL
-    gate = survivor(make_gate, dying)
+def test_a_settlement_whose_answer_was_lost_is_made_again(make_gate: Make, where: str) -> None:
+    sent, released = new(PATIENT + SKIP), new(PATIENT + SKIP)
+    with killed_at_a_commit(make_gate, where) as (client, next_gate):
+        hold(client, sent)
+        hold(client, released)
+        client.post("Send.Confirm", token=token_of(sent))
+        client.post("Send.Release", token=token_of(released))
+        gate = next_gate()
     with gate.client() as client:
-        client.call(method, token=token)
-        answer = client.claim(schedule, minute())
-        assert answer["decision"] == ("sent" if method == "Send.Confirm" else "send")
+        client.call("Send.Confirm", token=token_of(sent))
+        client.call("Send.Release", token=token_of(released))
+        assert client.claim(sent, minute())["decision"] == "sent"
+        assert client.claim(released, minute())["decision"] == "send"
