@@ -25,7 +25,7 @@ from gate.errors import ConfigError, GateError, StartError
 from gate.reactor import Limits, Reactor
 from gate.rules import policies
 from gate.server import About, Server, Steering
-from gate.stores import open_store
+from gate.stores import ledger_file, open_store
 from gate.stores.base import Store
 from gate.timers import Timers
 from gate.tzdata import tzdata_in_use
@@ -88,11 +88,11 @@ def _version() -> str:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    env, uid = os.environ, os.geteuid()
-    file = paths.config_path(options.config, env, Path.exists)
+    env, uid, exists = os.environ, os.geteuid(), os.path.exists  # Path.exists raises where it may not look
+    file = paths.config_path(options.config, env, exists)
     read = config.Config() if file is None else config.parse(_read(file), str(file))
     return Settings(
-        socket=paths.socket_path(options.socket, env, uid, Path.exists),
+        socket=paths.socket_path(options.socket, env, uid, exists),
         state=paths.state_path(options.state, env, uid),
         config_file=file,
         config=read,
@@ -134,7 +134,9 @@ def _take(settings: Settings, held: ExitStack) -> tuple[Store, socket.socket]:
     _make_folder(settings.state, 0o700)
     _make_folder(settings.socket.parent, 0o755)
     held.enter_context(sockets.lock(settings.state / "gate.lock", me))
-    held.enter_context(sockets.lock(settings.socket.with_name(settings.socket.name + ".lock"), me))
+    ledger = ledger_file(settings.config.store_url, settings.state)
+    for path in (settings.socket, *([] if ledger is None else [ledger.resolve()])):
+        held.enter_context(sockets.lock(path.with_name(path.name + ".lock"), me))
     store = open_store(settings.config.store_url, settings.state, settings.config.keep, SystemClock())
     held.callback(store.close)
     listener = held.enter_context(sockets.listen(settings.socket))
@@ -170,9 +172,7 @@ async def _serve(settings: Settings, store: Store, listener: socket.socket) -> b
     engine = Engine(policies(settings.config.send), writer.submit, timers.after)
     engine.adopt(claims)
     about = _about(settings, clock.now())
-    server = Server(
-        about, engine, store, settings.steering, lambda: list(reactor.connections.values()), limits.unread_bytes
-    )
+    server = Server(about, engine, store, settings.steering, lambda: list(reactor.connections.values()), limits)
     reactor = Reactor(limits, timers, clock.now, server.serve, engine.flush, engine.hung_up)
 
     async with trio.open_nursery() as nursery:
@@ -236,15 +236,15 @@ async def _drain(reactor: Reactor) -> None:
 async def _prune(engine: Engine) -> None:
     """Forget in small steps, and only while nobody waits."""
     done = trio.Event()
-    forgotten: Any = 0
+    forgotten = 0
 
     def pruned(outcome: Any) -> None:
         nonlocal forgotten
-        forgotten = outcome
+        forgotten = outcome if isinstance(outcome, int) else 0
         done.set()
 
     while True:
-        await trio.sleep(PRUNE_AGAIN_SECONDS if forgotten == PRUNE_RECORDS else PRUNE_EVERY_SECONDS)
+        await trio.sleep(PRUNE_AGAIN_SECONDS if forgotten else PRUNE_EVERY_SECONDS)
         if engine.pending:
             continue
         done = trio.Event()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from gate import errors, ledger
 from gate.interface import ClaimIn, ClaimOut, Decision, Reply, State
 from gate.ledger import Ask, Change, Event, Occurrence
-from gate.rules import SendPolicy
+from gate.rules import DEFAULT_POLICY, SendPolicy
 from gate.stores.base import Step, Store
 from gate.wire import Slot
 from gate.writer import Work
@@ -25,6 +25,9 @@ log = logging.getLogger("gate.send")
 
 RETRY_SECONDS = 1.0
 """When a caller may ask again after the store failed; a lost claim is written down again as late as that."""
+
+TAKEN = frozenset({Decision.SEND, Decision.HELD})
+"""Answers after which somebody has the claim."""
 
 Key = tuple[str, datetime]
 
@@ -42,7 +45,7 @@ class Caller(Protocol):
     uid: int
     pid: int
     claims: "set[str]"
-    waits: "set[Key]"
+    waits: "Counter[Key]"
     holder: str | None
 
     def reply(self, slot: Slot, reply: Reply, *, continues: bool = False) -> None: ...
@@ -73,15 +76,15 @@ class Request(NamedTuple):
 
 
 class Live:
-    """A claim in flight: who holds it, by which answer, and the timer that ends it."""
+    """A claim in flight: the connections of its holder, the only answer that granted it, and the timer that ends it."""
 
-    __slots__ = ("caller", "grace", "key", "slot", "timer", "token")
+    __slots__ = ("callers", "grace", "key", "slot", "timer", "token")
 
     def __init__(self, token: str, key: Key, grace: float) -> None:
         self.token = token
         self.key = key
         self.grace = grace
-        self.caller: Caller | None = None
+        self.callers: set[Caller] = set()
         self.slot: Slot | None = None
         self.timer: Timer | None = None
 
@@ -109,22 +112,26 @@ class Engine:
         """How many works are with the writer."""
         self.problem: str | None = None
         """Why the store cannot be written, while it cannot."""
+        self._probing: Timer | None = None
 
     # -- what callers ask
 
     def claim(self, request: Request, claim: ClaimIn) -> None:
         """Answer `io.schedulegate.Send.Claim`; with `more`, a `held` is followed by the outcome."""
         try:
-            ask = ledger.ask(claim, claim.token or token_hex(16), self.policy(claim.schedule))
+            known = len(claim.schedule) <= ledger.SCHEDULE_BYTES  # a longer name is refused, and not remembered
+            policy = self.policy(claim.schedule) if known else DEFAULT_POLICY
+            ask = ledger.ask(claim, claim.token or token_hex(16), policy)
         except errors.InvalidClaim as error:
             request.fail(error)
             return
         request.caller.holder = ask.holder
         self._ask(request, ask)
 
-    def _ask(self, request: Request, ask: Ask) -> None:
+    def _ask(self, request: Request, ask: Ask, woken: Key | None = None) -> None:
+        """`woken`: the occurrence that the request has waited for."""
         step = Step(ask.token, ask.schedule, ask.at, partial(ledger.claim, ask))
-        self._put_for(ask.token, step, partial(self._claimed, request, ask))
+        self._put_for(ask.token, step, partial(self._claimed, request, ask, woken))
 
     def settle(self, request: Request, event: Event, token: str) -> None:
         """Answer Confirm or Release."""
@@ -135,11 +142,9 @@ class Engine:
         step = Step(None, schedule, at, partial(ledger.resend, schedule, at))
         self._put(Work(partial(self._settled, request, None), step=step))
 
-    def query(
-        self, request: Request, query: Callable[[Store], Any], answer: Callable[[Any], Reply | errors.CallError]
-    ) -> None:
-        """Answer with what `answer` makes of a question to the store."""
-        self._put(Work(partial(self._queried, request, answer), query=query))
+    def query(self, query: Callable[[Store], Any], then: Callable[[Any], None]) -> None:
+        """Ask the store; `then` gets what `query` returned, or the exception."""
+        self._put(Work(then, query=query))
 
     def background(self, work: Work) -> None:
         """Work that no caller waits for."""
@@ -175,14 +180,21 @@ class Engine:
             work.then(work.outcome)
         self.flush()
 
-    def _claimed(self, request: Request, ask: Ask, outcome: Any) -> None:
+    def _claimed(self, request: Request, ask: Ask, woken: Key | None, outcome: Any) -> None:
+        answer = self._answer_claim(request, ask, woken, outcome)
+        if woken is None:
+            return
+        if answer is None or (ask.schedule, answer.at) != woken or answer.decision not in TAKEN:
+            self._wake(woken)
+
+    def _answer_claim(self, request: Request, ask: Ask, woken: Key | None, outcome: Any) -> ClaimOut | None:
         change = self._checked(request, outcome)
         if change is None:
-            return
+            return None
         answer = change.answer
         if isinstance(answer, errors.CallError):
             request.fail(answer)
-            return
+            return None
         assert isinstance(answer, ClaimOut)
         self.counts[answer.decision] += 1
         if log.isEnabledFor(logging.DEBUG):
@@ -191,28 +203,33 @@ class Engine:
             self._granted(request, ask, change.occurrence, first=change.token is not None)
         else:
             self._over_already(ask.token)
-        waits = answer.decision is Decision.HELD and request.slot.call is not None and request.slot.call.more
-        request.reply(answer, continues=waits)
         if answer.decision is Decision.HELD:
-            self._held(request, ask, (ask.schedule, answer.at), waits=waits)
+            self._held(request, ask, woken, answer)
+        else:
+            request.reply(answer)
+        return answer
 
-    def _held(self, request: Request, ask: Ask, key: Key, *, waits: bool) -> None:
+    def _held(self, request: Request, ask: Ask, woken: Key | None, answer: ClaimOut) -> None:
+        """Another sends it. Who waits hears of that once, and keeps its turn."""
+        key = (ask.schedule, answer.at)
         if key not in self._holding:  # granted, but the store said that it failed
             self._look_for_claims()
+        waits = request.slot.call is not None and request.slot.call.more
+        if woken is None:
+            request.reply(answer, continues=waits)
         if waits and not request.caller.closed:
-            self._waiters.setdefault(key, deque()).append((request, ask))
-            request.caller.waits.add(key)
+            waiting = self._waiters.setdefault(key, deque())
+            (waiting.append if woken is None else waiting.appendleft)((request, ask))
+            request.caller.waits[key] += 1
 
     def _granted(self, request: Request, ask: Ask, record: Occurrence, *, first: bool) -> None:
         """Remember who holds the claim. Only a token's `first` grant can be unread: later ones repeat it."""
         live, caller = self._live.get(ask.token), request.caller
         if live is None:
             live = self._hold(record, ask.policy.grace)
-        if live.caller is not caller:
-            if live.caller is not None:
-                live.caller.claims.discard(ask.token)
-            live.caller, live.slot = caller, request.slot if first else None
-            caller.claims.add(ask.token)
+        live.slot = request.slot if first else None
+        live.callers.add(caller)
+        caller.claims.add(ask.token)
         self._arm(live, ask.lease, Event.EXPIRED)
         if caller.closed:
             self._gone(live, caller)
@@ -228,28 +245,44 @@ class Engine:
         if request is not None:
             request.answer(change.answer)
 
-    def _queried(self, request: Request, answer: Callable[[Any], Reply | errors.CallError], outcome: Any) -> None:
-        if isinstance(outcome, Exception):
-            self._failed(request, outcome)
-        else:
-            request.answer(answer(outcome))
-
     def _checked(self, request: Request | None, outcome: Change | Exception) -> Change | None:
         if isinstance(outcome, Exception):
-            self._failed(request, outcome)
+            self.failed(request, outcome)
             return None
-        if self.problem is not None and outcome.written:
-            log.warning("the store can be written again", extra={"before": self.problem})
-            self.problem = None
-            self._look_for_claims()
+        if outcome.written:
+            self._recovered()
         return outcome
 
-    def _failed(self, request: Request | None, error: Exception) -> None:
-        if isinstance(error, errors.StoreError) and self.problem != str(error):
-            self.problem = str(error)
-            log.error("the store failed; nothing is granted until it is back: %s", error)
+    def failed(self, request: Request | None, error: Exception) -> None:
+        """The store could not do what was asked: say so, and find out when it can again."""
+        if isinstance(error, errors.StoreError):
+            if self._probing is None:
+                self._probing = self._after(RETRY_SECONDS, self._probe)
+            if self.problem != str(error):
+                self.problem = str(error)
+                log.error("the store failed; nothing is granted until it is back: %s", error)
         if request is not None:
             request.fail(errors.StoreUnavailable(retry_after=RETRY_SECONDS))
+
+    def _probe(self) -> None:
+        """Find out whether the store is back, though nobody asks."""
+        self._probing = None
+        self.background(Work(self._probed, query=lambda store: store.probe()))
+
+    def _probed(self, outcome: Any) -> None:
+        if isinstance(outcome, Exception):
+            self.failed(None, outcome)
+        else:
+            self._recovered()
+
+    def _recovered(self) -> None:
+        if self.problem is not None:
+            log.warning("the store can be written again", extra={"before": self.problem})
+            self.problem = None
+            if self._probing is not None:
+                self._probing.cancel()
+                self._probing = None
+            self._look_for_claims()
 
     # -- claims in flight
 
@@ -272,7 +305,7 @@ class Engine:
 
     def _adopt(self, outcome: Any) -> None:
         if isinstance(outcome, Exception):
-            self._failed(None, outcome)
+            self.failed(None, outcome)
         else:
             self.adopt(outcome)
 
@@ -287,13 +320,16 @@ class Engine:
         caller.waits.clear()
 
     def _gone(self, live: Live, caller: Caller) -> None:
+        live.callers.discard(caller)
+        caller.claims.discard(live.token)
+        if live.callers:  # its holder has asked from another connection too, and that one lives
+            return
         unread = live.slot is not None and caller.never_read(live.slot)
         if unread and live.token not in self._asking:
             self._lose(live, Event.UNREAD)
         else:
             self._arm(live, live.grace, Event.LOST)
-        live.caller = live.slot = None
-        caller.claims.discard(live.token)
+        live.slot = None
 
     def _arm(self, live: Live, seconds: float, event: Event) -> None:
         """A claim has one timer: its lease while it is held, its grace when its connection is gone."""
@@ -316,24 +352,37 @@ class Engine:
         self._settled(None, live.token, outcome)
 
     def _changed(self, record: Occurrence) -> None:
-        """An occurrence was settled or fell in doubt: nobody holds it any more, and those who wait ask again."""
+        """An occurrence was settled or fell in doubt: nobody holds it any more."""
         if record.state is State.DOUBT:
             log.warning(
                 "in doubt: %s", record.reason, extra={"schedule": record.schedule, "at": record.at, "by": record.holder}
             )
-        self._ended((record.schedule, record.at))
+        self._ended((record.schedule, record.at), sent=record.state is State.SENT)
 
     def _over_already(self, token: str) -> None:
         """A claim is none to the store: it was settled, but the store had said that it failed."""
         live = self._live.get(token)
         if live is not None:
-            self._ended(live.key)
+            self._ended(live.key, sent=False)
 
-    def _ended(self, key: Key) -> None:
+    def _ended(self, key: Key, *, sent: bool) -> None:
+        """What was sent is told to all who wait; else the first of them asks again, and the next if it may not send."""
         self._forget(key)
-        for request, ask in self._waiters.pop(key, ()):
-            request.caller.waits.discard(key)
-            self._ask(request, ask)
+        self._wake(key)
+        while sent and key in self._waiters:
+            self._wake(key)
+
+    def _wake(self, key: Key) -> None:
+        waiting = self._waiters.get(key)
+        if waiting is None:
+            return
+        request, ask = waiting.popleft()
+        if not waiting:
+            del self._waiters[key]
+        request.caller.waits[key] -= 1
+        if not request.caller.waits[key]:
+            del request.caller.waits[key]
+        self._ask(request, ask, woken=key)
 
     def _forget(self, key: Key) -> None:
         live = self._live.pop(self._holding.pop(key, ""), None)
@@ -341,8 +390,8 @@ class Engine:
             return
         if live.timer is not None:
             live.timer.cancel()
-        if live.caller is not None:
-            live.caller.claims.discard(live.token)
+        for caller in live.callers:
+            caller.claims.discard(live.token)
 
 
 def _settling(event: Event, token: str) -> Step:

@@ -249,7 +249,7 @@ def claim(ask: Ask, view: View, now: datetime) -> Change:
 
 def _ask_again(ask: Ask, view: View, record: Occurrence, now: datetime) -> Change:
     if record.state is State.SENT:
-        return _no(record.at, Decision.SENT, "sent and confirmed with this very token", by=record.holder)
+        return _no(record.at, Decision.SENT, f"already sent: {record.reason}", by=record.holder)
     return _grant(ask, record.at, view, Event.RENEW, now)
 
 
@@ -283,6 +283,8 @@ def _claim_interval(ask: Ask, every: float, view: View, now: datetime) -> Change
     due = newest + step
     if now >= due - early:
         at = newest + (now + early - newest) // step * step
+        if ask.deadline is not None and now > at + timedelta(seconds=ask.deadline):
+            at = now  # the cadence is lost: it begins anew, or every later one would be late too
         return _grant(ask, at, replace(view, occurrence=None), Event.CLAIM, now)
     record = view.occurrence
     if record is None or record.state is State.SENT:
@@ -345,7 +347,8 @@ def _seen(ask: Ask, at: datetime, schedule: Schedule | None, now: datetime) -> S
 
 def _ahead(ask: Ask, schedule: Schedule, now: datetime) -> bool:
     """Whether an interval's newest occurrence lies so far ahead that the clock must have been set back."""
-    return ask.every is not None and schedule.newest > now + timedelta(seconds=ask.every)
+    # A minute of the same schedule may have been claimed EARLY_SECONDS before its time.
+    return ask.every is not None and schedule.newest > now + timedelta(seconds=max(ask.every, EARLY_SECONDS))
 
 
 def _no(

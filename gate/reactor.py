@@ -13,6 +13,7 @@ import errno
 import logging
 import select
 import socket
+from collections import Counter, deque
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -22,7 +23,7 @@ from msgspec import Struct
 
 from gate import errors, peer
 from gate.interface import Reply
-from gate.timers import Timers
+from gate.timers import Timer, Timers
 from gate.wire import MESSAGE_BYTES, PIPELINED_CALLS, ServerProtocol, Slot
 
 log = logging.getLogger("gate.server")
@@ -45,6 +46,8 @@ class Limits(Struct, frozen=True):
     """With more answers unread than this a connection is not read from."""
     unread_seconds: float = 30.0
     """How long a peer may leave answers unread before it is closed."""
+    unread_bytes_of_all: int = 32 * 1024 * 1024
+    """With more answers unread on all connections together, no large one is made."""
 
 
 class Connection:
@@ -58,7 +61,7 @@ class Connection:
         self.pid, self.uid, self.gid = peer.credentials(sock)
         self.protocol = ServerProtocol(reactor.limits.message_bytes, reactor.limits.calls)
         self.claims: set[str] = set()
-        self.waits: set[tuple[str, datetime]] = set()
+        self.waits: Counter[tuple[str, datetime]] = Counter()
         self.holder: str | None = None
         self.closed = False
         self.reset = False
@@ -68,7 +71,14 @@ class Connection:
         self.written = 0
         self.out = b""
         self.watched = _ONLY_IN
-        self.begun: object | None = None
+        self.begun: Timer | None = None
+        """Ends a message that was begun."""
+        self.unread: Timer | None = None
+        """Looks whether answers that wait are read."""
+        self.queries: deque[Callable[[], None]] = deque()
+        """Large answers that were asked for; the first is being made."""
+        self.refused = False
+        """Whether it is logged already that this peer may not steer."""
 
     def reply(self, slot: Slot, reply: Reply, *, continues: bool = False) -> None:
         """Answer a call of this connection."""
@@ -227,19 +237,21 @@ class Reactor:
         frames = protocol.frames
         for slot in protocol.receive(data):
             self._serve(connection, slot)
-        if protocol.frames != frames or not protocol.begun:
+        if connection.begun is not None and (protocol.frames != frames or not protocol.begun):
+            connection.begun.cancel()
             connection.begun = None
         if protocol.begun and connection.begun is None:
-            connection.begun = mark = object()
-            self._timers.after(self.limits.message_seconds, partial(self._overdue, connection, mark))
+            self._expect_end(connection)
         self.dirty.add(connection)
 
-    def _overdue(self, connection: Connection, mark: object) -> None:
-        if connection.begun is not mark or connection.closed:
-            return
+    def _expect_end(self, connection: Connection) -> None:
+        connection.begun = self._timers.after(self.limits.message_seconds, partial(self._overdue, connection))
+
+    def _overdue(self, connection: Connection) -> None:
         if connection.watched & _ONLY_IN == 0:  # it is not read from now, so its end may have come long ago
-            self._timers.after(self.limits.message_seconds, partial(self._overdue, connection, mark))
+            self._expect_end(connection)
             return
+        connection.begun = None
         connection.protocol.refuse(errors.MessageTimeout(seconds=self.limits.message_seconds))
         self.dirty.add(connection)
         self.flush()
@@ -289,22 +301,20 @@ class Reactor:
         self._watch(connection)
 
     def _wait_until_read(self, connection: Connection) -> None:
-        if connection.watched & select.EPOLLOUT:
+        """Hang up on a peer that reads nothing for so long; whoever reads a little has time for the rest."""
+        if connection.unread is None:
+            check = partial(self._check_read, connection, connection.written)
+            connection.unread = self._timers.after(self.limits.unread_seconds, check)
+
+    def _check_read(self, connection: Connection, written: int) -> None:
+        connection.unread = None
+        if not connection.out:
             return
-        written = connection.written
-
-        def check() -> None:
-            nonlocal written
-            if connection.closed or not connection.out:
-                return
-            if connection.written == written:
-                log.warning("closed: answers left unread", extra={"uid": connection.uid, "pid": connection.pid})
-                self._close(connection)
-                return
-            written = connection.written
-            self._timers.after(self.limits.unread_seconds, check)
-
-        self._timers.after(self.limits.unread_seconds, check)
+        if connection.written == written:
+            log.warning("closed: answers left unread", extra={"uid": connection.uid, "pid": connection.pid})
+            self._close(connection)
+        else:
+            self._wait_until_read(connection)
 
     def _watch(self, connection: Connection) -> None:
         """Wait for what is of use: for room while answers wait, for calls while the peer reads its answers."""
@@ -324,6 +334,9 @@ class Reactor:
         del self.connections[connection.fd]
         self._epoll.unregister(connection.fd)
         connection.sock.close()
+        for timer in (connection.begun, connection.unread):
+            if timer is not None:
+                timer.cancel()
         self.dirty.discard(connection)
         self._hung_up(connection)
         if not self.connections and not self._listeners:

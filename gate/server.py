@@ -13,7 +13,7 @@ from gate import errors, interface, peer
 from gate.engine import Engine, Request
 from gate.interface import NotAnInstant, instant
 from gate.ledger import Event
-from gate.reactor import Connection
+from gate.reactor import Connection, Limits
 from gate.stores.base import Listed, Store, Titled
 from gate.wire import Slot
 
@@ -54,14 +54,14 @@ class Server:
         store: Store,
         steering: Steering,
         connections: Callable[[], list[Connection]],
-        unread_bytes: int,
+        limits: Limits,
     ) -> None:
         self._about = about
         self._engine = engine
         self._store = store
         self._steering = steering
         self._connections = connections
-        self._unread_bytes = unread_bytes
+        self._limits = limits
         self._methods: dict[str, Callable[[Request, Any], None]] = {
             "org.varlink.service.GetInfo": self._get_info,
             "org.varlink.service.GetInterfaceDescription": self._get_interface_description,
@@ -159,20 +159,32 @@ class Server:
         self._query(request, lambda store: store.history(asked.schedule, since, limit), answer)
 
     def _query(self, request: Request, query: Callable[[Store], Any], reply: Callable[[Any], interface.Reply]) -> None:
-        """Answers of this kind are large: one is made only for a peer that has read those before."""
-        connection = _connection(request)
+        """Answers of this kind are large: a peer gets one at a time, and none while it leaves others unread."""
+        connection, limits = _connection(request), self._limits
 
-        def answer(outcome: Any) -> interface.Reply | errors.CallError:
-            if connection.backlog > self._unread_bytes:
-                return errors.AnswersUnread(limit=self._unread_bytes)
-            return reply(outcome)
+        def then(outcome: Any) -> None:
+            connection.queries.popleft()
+            if connection.queries:
+                connection.queries[0]()
+            if isinstance(outcome, Exception):
+                self._engine.failed(request, outcome)
+            elif connection.backlog > limits.unread_bytes:
+                request.fail(errors.AnswersUnread(limit=limits.unread_bytes))
+            elif sum(other.backlog for other in self._connections()) > limits.unread_bytes_of_all:
+                request.fail(errors.AnswersUnread(limit=limits.unread_bytes_of_all))
+            else:
+                request.reply(reply(outcome))
 
-        self._engine.query(request, query, answer)
+        connection.queries.append(partial(self._engine.query, query, then))
+        if len(connection.queries) == 1:
+            connection.queries[0]()
 
     def _resend(self, request: Request, asked: interface.ResendIn) -> None:
         connection = _connection(request)
         if not self._may_steer(connection):
-            log.warning("refused to steer", extra={"uid": connection.uid, "pid": connection.pid, "method": "Resend"})
+            if not connection.refused:
+                connection.refused = True
+                log.warning("refused to steer: Resend", extra={"uid": connection.uid, "pid": connection.pid})
             request.fail(errors.PermissionDenied())
             return
         try:

@@ -35,7 +35,7 @@ def lock(path: Path, says: str) -> IO[str]:
         file.seek(0)
         holder = file.read().strip() or "a process that did not say who it is"
         file.close()
-        raise StartError(f"{path} is held by {holder}: one gate per state directory and per socket") from None
+        raise StartError(f"{path} is held by {holder}: one gate per state directory, ledger and socket") from None
     file.truncate(0)
     file.write(says + "\n")
     file.flush()

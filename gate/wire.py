@@ -222,6 +222,7 @@ class ServerProtocol:
         slot.done = done
         if slot.call is None or not slot.call.oneway:
             slot.unsent += data
+            slot.end = None
             self.made += len(data)
 
     def take(self) -> bytes:

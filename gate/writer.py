@@ -6,7 +6,8 @@ about as much as one. Results return to the event loop by `deliver`, which is ca
 
 import logging
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
@@ -89,22 +90,33 @@ class Writer:
         self._queue.put(works)
 
     def stop(self, seconds: float) -> bool:
-        """Finish what was submitted and end the thread; False when that takes longer than `seconds`."""
+        """Finish the steps that were submitted and end the thread; False when that takes longer than `seconds`."""
         self._queue.put(None)
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        queries: deque[Work] = deque()
         going_on = True
         while going_on:
-            works: list[Work] = []
+            steps: list[Work] = []
+            for work in self._take(wait=not queries):
+                if work is None:
+                    going_on = False
+                else:
+                    (queries if work.step is None else steps).append(work)
+            self._do(steps)
+            if queries and going_on:  # one at a time: whoever claims waits for one at most
+                self._do([queries.popleft()])
+
+    def _take(self, *, wait: bool) -> Iterator[Work | None]:
+        """All that was submitted, and None for the end; waits for the first of it if `wait`."""
+        while wait or not self._queue.empty():
+            wait = False
             batch = self._queue.get()
-            while batch is not None:
-                works += batch
-                if self._queue.empty():
-                    break
-                batch = self._queue.get()
-            going_on = batch is not None
-            if works:
-                perform(self._store, works)
-                self._deliver(works)
+            yield from (None,) if batch is None else batch
+
+    def _do(self, works: list[Work]) -> None:
+        if works:
+            perform(self._store, works)
+            self._deliver(works)

@@ -205,15 +205,17 @@ def test_a_holder_that_comes_back_within_the_grace_keeps_its_claim(world: World)
     assert second.confirm("a") == "Done"
 
 
-def test_a_claim_that_moved_to_another_connection_does_not_end_with_the_first(world: World) -> None:
-    first, second = world.peer(), world.peer()
-    first.claim(S, token="a")
-    second.claim(S, token="a")
-    assert (first.claims, second.claims) == (set(), {"a"})
-    first.hang_up()
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_claim_that_was_asked_for_from_two_connections_lives_as_long_as_one_of_them(
+    world: World, order: tuple[int, int]
+) -> None:
+    peers = [world.peer(), world.peer()]
+    for peer in peers:
+        peer.claim(S, token="a")
+    peers[order[0]].hang_up()
     world.move(GRACE)
     assert world.state(S) == "claimed"
-    second.hang_up()
+    peers[order[1]].hang_up()
     world.move(GRACE)
     assert world.state(S) == "doubt"
 
@@ -281,12 +283,44 @@ def test_a_takeover_goes_to_the_first_who_waits_and_the_others_wait_for_that_one
     holder.claim(S, token="a")
     waiting = [peer.ask(S, token=f"b{n}", more=True, holder=f"waiter {n}") for n, peer in enumerate(waiters)]
     resending.move(LEASE)
-    assert [call.said for call in waiting] == [["held", "send"], ["held", "held"], ["held", "held"]]
+    assert [call.said for call in waiting] == [["held", "send"], ["held"], ["held"]]
     assert [call.open for call in waiting] == [False, True, True]
-    assert waiting[1].last.by == "waiter 0"
     waiters[0].confirm("b0")
     assert [call.said[-1] for call in waiting] == ["send", "sent", "sent"]
     assert not any(call.open for call in waiting)
+
+
+@pytest.mark.parametrize("asks", ["late", "wrong"])
+def test_who_waits_and_may_not_send_leaves_it_to_the_next(world: World, asks: str) -> None:
+    holder, first, second = (world.peer() for _ in range(3))
+    holder.claim(S, token="a")
+    fields = {"deadline": 5.0} if asks == "late" else {"token": "b"}
+    waiting = [first.ask(S, more=True, **fields), second.ask(S, token="c", more=True)]
+    if asks == "wrong":
+        world.peer().claim("other", token="b")
+    world.move(10.0)
+    holder.release("a")
+    assert [call.said[-1] for call in waiting] == ["late" if asks == "late" else "InvalidClaim", "send"]
+
+
+def test_whoever_waits_learns_the_outcome_though_the_first_in_turn_leaves_in_the_middle(world: World) -> None:
+    holder, first, second = (world.peer() for _ in range(3))
+    holder.claim(S, token="a")
+    first.ask(S, token="b", more=True)
+    waiting = second.ask(S, token="c", more=True)
+    holder.release("a")
+    assert first.claims == {"b"}
+    first.hang_up(unread=True)
+    assert waiting.said == ["held", "send"]
+
+
+def test_all_calls_of_one_connection_that_wait_are_told(world: World) -> None:
+    holder, waiter = world.peer(), world.peer()
+    holder.claim(S, token="a")
+    waiting = [waiter.ask(S, token=f"b{n}", more=True) for n in range(3)]
+    holder.confirm("a")
+    assert [call.said for call in waiting] == [["held", "sent"]] * 3
+    assert not waiter.waits
 
 
 def test_who_waits_and_hangs_up_is_passed_over(resending: World) -> None:
@@ -404,6 +438,9 @@ def test_an_answer_that_needs_no_writing_does_not_say_that_the_store_is_well(wor
     world.store.fault = ""
     assert peer.claim("future", NOON.replace(hour=20)) == "wait"
     assert world.engine.problem is not None
+    world.move(1.0)
+    assert world.engine.problem is None, "it finds out by itself"
+    assert world.alarms == 0
 
 
 @pytest.mark.parametrize("how", ["lease", "hang up", "unread"])
@@ -488,6 +525,7 @@ def test_a_confirm_that_was_written_although_its_answer_was_lost_is_told_to_thos
             world.move(LEASE)
     assert waiting.said == ["held", "sent"]
     assert peer.claims == set()
+    world.move(1.0)
     assert world.alarms == 0
 
 

@@ -124,7 +124,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert not [call.said for who, _, _, call in self.calls if who in self.alive and call.open], "nobody waits"
         for peer in self.alive:
             assert peer.claims == set()
-            assert peer.waits == set()
+            assert not peer.waits
 
 
 EngineMachine.TestCase.settings = settings(

@@ -233,7 +233,7 @@ ANSWERS: dict[tuple[str, State | None], ClaimOut] = {
         decision=Decision.SEND, reason="granted; its holder asked again", at=NOON, token="mine", until=UNTIL, by="asker"
     ),
     ("holder asks again", State.SENT): ClaimOut(
-        decision=Decision.SENT, reason="sent and confirmed with this very token", at=NOON, by="my holder"
+        decision=Decision.SENT, reason="already sent: as it was", at=NOON, by="my holder"
     ),
 }
 

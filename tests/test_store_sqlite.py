@@ -410,6 +410,25 @@ def test_a_file_that_was_replaced_by_another_ledger_is_refused_until_it_is_back(
     assert book.claim(S, NOON) is Decision.HELD
 
 
+def test_nothing_that_was_remembered_is_trusted_after_a_fault(opened: Opened, path: Path, tmp_path: Path) -> None:
+    """Such as when the ledger's own backup is put in its place: what counts is what the file says."""
+    first = opened()
+    first.claim(S, NOON, token="a")
+    first.store.close()
+    backup = shutil.copy(path, tmp_path / "backup.db")
+    book = opened()
+    book.confirm("a")
+    book.claim("other", NOON, token="b")
+    path.unlink()
+    with pytest.raises(StoreError):
+        book.claim(S, NOON)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    shutil.copy(backup, path)
+    assert book.claim(S, NOON) is Decision.HELD
+    assert book.view("other", NOON, "b").schedule is None
+
+
 @pytest.mark.parametrize("content", [b"", b"not a ledger at all" * 100])
 def test_a_file_that_was_replaced_by_something_else_is_refused_and_left_as_it_is(
     opened: Opened, path: Path, content: bytes

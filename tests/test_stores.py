@@ -195,6 +195,25 @@ def test_a_fault_that_ends_the_batch_leaves_nothing_of_it(book: Book) -> None:
     assert book.claim(S, NOON, token="b") is Decision.SEND
 
 
+def test_claims_of_an_interval_end_also_when_its_clock_was_set_back_meanwhile(book: Book) -> None:
+    """Its newest occurrence is then older than those that were granted before."""
+    tokens = {"confirmed": State.SENT, "released": State.RELEASED, "lost": State.DOUBT, "resent": State.RELEASED}
+    for token in tokens:
+        book.claim(token, None, token=token, every=60.0)
+    book.clock.move(-DAY)
+    for token in tokens:
+        assert book.claim(token, None, every=60.0) is Decision.SEND
+        view = book.view(token)
+        assert view.schedule is not None
+        assert view.schedule.newest == NOON - DAY
+    book.confirm("confirmed")
+    book.release("released")
+    book.lose("lost")
+    book.lose("resent")
+    book.resend("resent", NOON)
+    assert {token: found.state for token in tokens if (found := book.view(None, None, token).occurrence)} == tokens
+
+
 def test_an_operators_resend_reopens_a_doubt(book: Book) -> None:
     book.claim(S, NOON, token="a")
     book.lose("a")
@@ -469,7 +488,8 @@ def test_forgetting_goes_in_steps_and_says_how_far_it_came(book: Book) -> None:
     forgotten = []
     while (count := book.store.prune(4)) > 0:
         forgotten.append(count)
-    assert forgotten == [4, 4, 4, 4, 3], "ten tokens and all occurrences but the newest"
+    assert max(forgotten) == 4
+    assert sum(forgotten) == 19, "ten tokens and all occurrences but the newest"
     assert [t.occurrence.at for t in book.store.history(S, None, 100)] == [NOON]
 
 

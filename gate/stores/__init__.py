@@ -10,16 +10,24 @@ from gate.clock import Clock
 from gate.stores.base import Store
 
 
+def ledger_file(url: str, state: Path) -> Path | None:
+    """The file that a store keeps its records in; None when it has none."""
+    if not url.startswith("sqlite:"):
+        return None
+    path = url.removeprefix("sqlite:")
+    return Path(path) if path else state / "gate.db"
+
+
 def open_store(url: str, state: Path, keep: float, clock: Clock) -> Store:
     """Open the store that `url` names: "sqlite:" (gate.db in `state`), "sqlite:PATH" or "memory:".
 
     `keep`: how many seconds the ledger remembers. Raises StoreError when the store cannot be used.
     """
-    if url == "memory:":
+    path = ledger_file(url, state)
+    if path is None:
         from gate.stores.memory import MemoryStore
 
         return MemoryStore(clock, keep)
     from gate.stores.sqlite import SqliteStore
 
-    path = url.removeprefix("sqlite:")
-    return SqliteStore(Path(path) if path else state / "gate.db", clock, keep)
+    return SqliteStore(path, clock, keep)

@@ -94,6 +94,10 @@ class Store(Protocol):
         """Forget at most `limit` records that are older than is kept; returns how many it forgot."""
         ...
 
+    def probe(self) -> None:
+        """Write something that changes nothing; raises StoreError while the store cannot be written."""
+        ...
+
     def warm_up(self) -> None:
         """Whatever makes later writes faster; called once, when the gate already listens."""
         ...

@@ -123,6 +123,9 @@ class MemoryStore:
                 del self._tokens[token]
         return len(old)
 
+    def probe(self) -> None:
+        """Memory can always be written."""
+
     def warm_up(self) -> None:
         """Nothing to warm up."""
 

@@ -19,6 +19,7 @@ CREATE TABLE schedule (
     touched INTEGER NOT NULL
 );
 CREATE INDEX schedule_touched ON schedule (touched);
+CREATE INDEX schedule_old ON schedule (once, touched);
 CREATE TABLE occurrence (
     schedule INTEGER NOT NULL REFERENCES schedule (id),
     at INTEGER NOT NULL,

@@ -35,6 +35,8 @@ REMEMBERED = 20_000
 WAL_BYTES = 4 * 1024 * 1024
 
 T = TypeVar("T")
+_START = (-1, 0, 0)
+"""Before the first (touched, schedule, at)."""
 _MICROSECOND = timedelta(microseconds=1)
 _OCCURRENCE = "at, state, token, holder, claimed, until, touched, settled, reason, grants"
 _SCHEDULE = "name, title, known_since, newest, once, touched"
@@ -69,6 +71,7 @@ class SqliteStore:
         self._occurrences: dict[tuple[str, datetime], Occurrence] = {}
         self._tokens: dict[str, Token] = {}
         self._forgotten = EPOCH
+        self._looked_at = _START
         self._ledger: str | None = None
         self._file: tuple[int, int] | None = None
         self._connection: sqlite3.Connection | None = None
@@ -334,21 +337,31 @@ class SqliteStore:
         ).fetchall()
 
     def _old_occurrences(self, connection: sqlite3.Connection, now: datetime, limit: int) -> list[tuple[Any, ...]]:
-        """The newest occurrence of a schedule stays: an interval counts from it, and people look for it."""
-        return connection.execute(
-            "SELECT o.schedule, o.at, o.touched FROM occurrence o JOIN schedule s ON s.id = o.schedule"
-            " WHERE o.touched < ? AND o.state <> 'claimed' AND o.at < s.newest ORDER BY o.touched LIMIT ?",
-            (_stored(now - self._keep), max(limit, 0)),
+        """The newest occurrence of a schedule stays: an interval counts from it, and people look for it.
+
+        Those that stay are passed over, not looked at again and again: each call goes on where the last one ended.
+        """
+        if limit <= 0:
+            return []
+        rows = connection.execute(
+            "SELECT o.touched, o.schedule, o.at, o.state <> 'claimed' AND o.at < s.newest FROM (SELECT touched,"
+            " schedule, at, state FROM occurrence WHERE touched < ? AND (touched, schedule, at) > (?, ?, ?)"
+            " ORDER BY touched, schedule, at LIMIT ?) o JOIN schedule s ON s.id = o.schedule",
+            (_stored(now - self._keep), *self._looked_at, limit),
         ).fetchall()
+        self._looked_at = _START if len(rows) < limit else max(row[:3] for row in rows)
+        return [(schedule, at, touched) for touched, schedule, at, old in rows if old]
 
     def _old_schedules(self, connection: sqlite3.Connection, now: datetime, limit: int) -> list[tuple[Any, ...]]:
         """One-offs go when they have not been asked for as long as is kept, recurring schedules much later."""
-        once, recurring = (now - max(self._keep, timedelta(days=days)) for days in (ONCE_DAYS, SCHEDULE_DAYS))
-        return connection.execute(
-            "SELECT id FROM schedule s WHERE touched < ? AND touched < CASE once WHEN 1 THEN ? ELSE ? END"
-            " AND NOT EXISTS (SELECT 1 FROM occurrence o WHERE o.schedule = s.id AND o.state = 'claimed') LIMIT ?",
-            (_stored(once), _stored(once), _stored(recurring), max(limit, 0)),
-        ).fetchall()
+        found: list[tuple[Any, ...]] = []
+        for once, days in ((1, ONCE_DAYS), (0, SCHEDULE_DAYS)):
+            found += connection.execute(
+                "SELECT id FROM schedule s WHERE once = ? AND touched < ? AND NOT EXISTS"
+                " (SELECT 1 FROM occurrence o WHERE o.schedule = s.id AND o.state = 'claimed') LIMIT ?",
+                (once, _stored(now - max(self._keep, timedelta(days=days))), max(limit - len(found), 0)),
+            ).fetchall()
+        return found
 
     def _delete(
         self,
@@ -366,6 +379,12 @@ class SqliteStore:
             connection.execute("UPDATE meta SET value = ? WHERE key = 'forgotten'", (str(_stored(self._forgotten)),))
 
     # -- care
+
+    def probe(self) -> None:
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute("UPDATE meta SET value = value WHERE key = 'forgotten'")
+
+        self._guarded("cannot be written", write)
 
     def warm_up(self) -> None:
         """Let the write-ahead log grow to its usual size, so that a commit need not extend the file."""

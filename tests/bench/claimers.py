@@ -33,7 +33,7 @@ def by_gate(path: str) -> Claim:
 
     async def claim(number: int) -> bool:
         minute, schedule = divmod(number, frames.SCHEDULES)
-        return (await gate.claim(f"bench:{schedule:03d}", start + timedelta(minutes=minute))).granted
+        return (await gate.claim(f"bench:{schedule:04d}", start + timedelta(minutes=minute))).granted
 
     return claim
 
@@ -44,7 +44,7 @@ def by_redis(path: str) -> Claim:
 
     async def claim(number: int) -> bool:
         minute, schedule = divmod(number, frames.SCHEDULES)
-        key = f"bench:{schedule:03d}:{run}:{minute}"
+        key = f"bench:{schedule:04d}:{run}:{minute}"
         return bool(await client.set(key, secrets.token_hex(16), nx=True, px=LEASE_MILLISECONDS))
 
     return claim

@@ -1,13 +1,13 @@
 """Calls and answers as bytes. Every claim is one that the gate grants: a minute of a schedule, with a new token.
 
-A hundred schedules are due in each minute, as in a scheduler with many; minutes follow each other.
+A thousand schedules are due in each minute, so that those who claim at once claim different ones.
 """
 
 import secrets
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-SCHEDULES = 100
+SCHEDULES = 1000
 GET_INFO = b'{"method":"org.varlink.service.GetInfo","parameters":{}}\0'
 GRANTED = b'"decision":"send"'
 KEPT = timedelta(days=14)
@@ -37,7 +37,7 @@ def claims(count: int, start: datetime) -> list[bytes]:
         at = (start + timedelta(minutes=minute)).strftime("%Y-%m-%dT%H:%M:00Z")
         for schedule in range(min(SCHEDULES, count - len(frames))):
             frames.append(
-                b'{"method":"io.schedulegate.Send.Claim","parameters":{"schedule":"bench:%03d","holder":"bench:4711:load",'
+                b'{"method":"io.schedulegate.Send.Claim","parameters":{"schedule":"bench:%04d","holder":"bench:4711:load",'
                 b'"at":"%b","token":"%b%012x"}}\0' % (schedule, at.encode(), run.encode(), len(frames))
             )
     return frames

@@ -18,7 +18,7 @@ KNOWN_TOKENS = 14
 _NUMBERS = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < :count)"
 _SCHEDULES = f"""
 INSERT INTO schedule (id, name, known_since, newest, once, touched)
-{_NUMBERS} SELECT i + 1, printf('bench:%03d', i), :start, :start + (:minutes - 1) * 60000000, 0, :now FROM n
+{_NUMBERS} SELECT i + 1, printf('bench:%04d', i), :start, :start + (:minutes - 1) * 60000000, 0, :now FROM n
 """
 _OCCURRENCES = f"""
 INSERT INTO occurrence (schedule, at, state, token, holder, claimed, until, touched, settled, reason, grants)

@@ -24,7 +24,7 @@ from tests.e2e import settings as e2e
 from tests.e2e.settings import Settings
 from tests.support.gate_process import ROOT, RawClient
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Real seconds after which something that must happen has not."""
 TASKIQ = Path(sys.executable).with_name("taskiq")
 MINUTE = 60.0

@@ -74,6 +74,7 @@ def test_a_send_timeout_that_ends_the_wait_for_another_scheduler_leaves_nothing_
 def test_a_gate_that_is_stopped_does_not_stop_the_schedulers_loop(row: Row) -> None:
     row.start_gate()
     scheduler = row.stopped_at("before claim", ticks=True)
+    row.events.wait("tick", by=scheduler)
     os.kill(row.gate.pid, signal.SIGSTOP)
     try:
         scheduler.go()

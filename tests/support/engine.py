@@ -1,13 +1,14 @@
 """An engine without sockets, threads or waiting: peers that a test plays, and a clock that it moves."""
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
 from gate import errors
-from gate.engine import Engine, Key, Request
+from gate.engine import Engine, Request
 from gate.interface import ClaimIn, ClaimOut, Reply, rfc3339
 from gate.ledger import Event
 from gate.rules import DEFAULT_POLICY, SendPolicy
@@ -38,9 +39,12 @@ class FaultyStore(MemoryStore):
 
     fault = ""
 
-    def apply(self, steps: Sequence[Step]) -> list[Outcome]:
+    def probe(self) -> None:
         if self.fault == "before":
             raise errors.StoreError("the disk is full")
+
+    def apply(self, steps: Sequence[Step]) -> list[Outcome]:
+        self.probe()
         outcomes = super().apply(steps)
         if self.fault == "after":
             raise errors.StoreError("the answer was lost")
@@ -104,7 +108,7 @@ class Peer:
         self.closed = False
         self.uid = self.pid = 0
         self.claims: set[str] = set()
-        self.waits: set[Key] = set()
+        self.waits: Counter[tuple[str, datetime]] = Counter()
         self.holder: str | None = None
         self.unread = False
         self._answers: dict[Slot, list[tuple[Answer, bool]]] = {}
