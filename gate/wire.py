@@ -203,6 +203,9 @@ class ServerProtocol:
             if call.oneway:
                 self.refuse(too_many)
             return slot
+        if call.upgrade:
+            self.fail(slot, errors.InvalidParameter(parameter="upgrade"))
+            return slot
         try:
             slot.parameters = decode_parameters(call)
         except errors.CallError as error:

@@ -93,15 +93,17 @@ class AsyncGate:
         self._socket = socket
         self._holder = holder
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = 0
+        """Where the loop runs: a forked child has a copy of it that is nobody's."""
 
     def _bind(self) -> asyncio.AbstractEventLoop:
         """Start anew in another event loop, if the one before is closed; raises RuntimeError if it is not."""
-        loop = asyncio.get_running_loop()
-        if loop is self._loop:
+        loop, process = asyncio.get_running_loop(), os.getpid()
+        if loop is self._loop and process == self._process:
             return loop
-        if self._loop is not None and not self._loop.is_closed():
+        if self._loop is not None and not self._loop.is_closed() and process == self._process:
             raise RuntimeError("this AsyncGate belongs to another event loop: make one for each loop")
-        self._loop = loop
+        self._loop, self._process = loop, process
         self._link: Link | None = None
         self._connecting = asyncio.Lock()
         self._held: dict[str, Held] = {}

@@ -214,6 +214,7 @@ class GatedScheduleSource(ScheduleSource):
         """A one-off that was sent before is deleted by the hook that its source has for that."""
         try:
             await _finished(self._inner.post_send(task))
+            log.warning("%s: the one-off %s was sent before: it is removed", self.name, task.schedule_id)
         except Exception:
             log.exception("%s: a one-off that was sent could not be removed", self.name)
 

@@ -52,12 +52,17 @@ class FaultyStore(MemoryStore):
 
 
 class World:
-    """An engine over a store in memory, at noon. `move` moves both of its clocks and lets alarms go off."""
+    """An engine over a store in memory, at noon. `move` moves both of its clocks and lets alarms go off.
+
+    While it is `slow`, the store does nothing until `work` is called, as when its thread has other things to do.
+    """
 
     def __init__(self, policy: SendPolicy = DEFAULT_POLICY, store: FaultyStore | None = None) -> None:
         self.clock = ManualClock()
         self.store = store or FaultyStore(self.clock, KEEP)
         self.policy = policy
+        self.slow = False
+        self._works: list[Work] = []
         self._alarms: list[tuple[datetime, int, Alarm]] = []
         self._count = count()
         self.begin()
@@ -65,11 +70,25 @@ class World:
     def begin(self) -> None:
         """Start an engine on the store, as a gate that starts does; the one before is gone with all its alarms."""
         self._alarms.clear()
-        self.engine = Engine(lambda schedule: self.policy, Inline(self.store, self._deliver).submit, self.after)
+        self._works.clear()
+        self._inline = Inline(self.store, self._deliver)
+        self.engine = Engine(lambda schedule: self.policy, self._submit, self.after)
         self.engine.adopt(self.store.open_claims())
+
+    def _submit(self, works: list[Work]) -> None:
+        if self.slow:
+            self._works += works
+        else:
+            self._inline.submit(works)
 
     def _deliver(self, works: list[Work]) -> None:
         self.engine.delivered(works)
+
+    def work(self) -> None:
+        """Do all that waits in one transaction, and what comes of it, until nothing waits."""
+        while self._works:
+            works, self._works = self._works, []
+            self._inline.submit(works)
 
     def after(self, seconds: float, call: Callable[[], None]) -> Alarm:
         alarm = Alarm(call)
@@ -144,16 +163,20 @@ class Peer:
         return call
 
     def claim(self, schedule: str, at: datetime | None = NOON, token: str | None = None, **fields: Any) -> str:
-        """The decision of a claim, or the name of its error."""
+        """The decision of a claim, or the name of its error. Not while the world is slow: see `ask`."""
         return self.ask(schedule, at, token, **fields).said[-1]
 
     def settle(self, event: Event, token: str) -> str:
         """Confirm or release: "Done", or the name of the error."""
+        return self.settle_later(event, token).said[-1]
+
+    def settle_later(self, event: Event, token: str) -> "Asking":
+        """The same while the world is slow: the answer comes when it works."""
         slot = Slot(Call(method="io.schedulegate.Send.Confirm"), None)
         call = Asking(self._answers.setdefault(slot, []))
         self.world.engine.settle(Request(self, slot), event, token)
         self.world.engine.flush()
-        return call.said[-1]
+        return call
 
     def confirm(self, token: str) -> str:
         return self.settle(Event.CONFIRM, token)

@@ -35,7 +35,7 @@ async def inline_gate(path: Path, limits: Limits | None = None) -> AsyncIterator
     engine = Engine(policies(()), Inline(store, arrived).submit, timers.after)
     about = About("0", 0, datetime.now(UTC), path, None, None, Tzdata(source="none", version=""))
     steering = Steering(frozenset(), frozenset())
-    server = Server(about, engine, store, steering, lambda: list(reactor.connections.values()), limits.unread_bytes)
+    server = Server(about, engine, store, steering, lambda: list(reactor.connections.values()), limits)
     reactor = Reactor(limits, timers, clock.now, server.serve, engine.flush, engine.hung_up)
     with sockets.listen(path) as listener:
         reactor.listen(listener)
