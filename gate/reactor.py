@@ -157,6 +157,9 @@ class Reactor:
             connection.ended = True
         self.dirty.update(self.connections.values())
         self.flush()
+        for connection in list(self.connections.values()):
+            if not connection.out and connection.protocol.waiting == connection.waits.total():
+                self._close(connection)  # what it waits for will not come
         if not self.connections:
             self._emptied.set()
         return self._emptied

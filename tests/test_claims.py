@@ -277,6 +277,15 @@ def test_the_token_of_an_interval_keeps_its_occurrence() -> None:
     assert book.answer(S, None, token="b", every=60.0).at == NOON + MINUTE
 
 
+def test_a_token_that_was_forgotten_is_known_by_the_newest_occurrence_of_its_interval() -> None:
+    book = Book.in_memory()
+    sent(book, 60, "a")
+    book.clock.move(timedelta(days=2))
+    assert book.store.prune(100) == 1
+    again = book.answer(S, None, token="a", every=60.0)
+    assert (again.decision, again.at) == (Decision.SENT, NOON)
+
+
 def test_an_interval_longer_than_memory_is_sent_when_it_is_asked_for_late() -> None:
     """The newest occurrence is always remembered, so the one after it cannot have been sent and forgotten."""
     book = Book.in_memory(keep=3600.0)

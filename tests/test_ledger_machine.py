@@ -191,7 +191,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def prune(self) -> None:
         before = set(self.model.schedules)
         ours, theirs = self.memory.store.prune(10_000), self.sqlite.store.prune(10_000)
-        assert ours == theirs == self.model.prune(self.clock.now())
+        assert ours == self.model.prune(self.clock.now())
+        assert ours <= theirs, "SQLite forgets the tokens of a forgotten schedule only when they are old"
         for name in before - set(self.model.schedules):
             for key in [key for key in self.laws.last if key[0] == name]:
                 self.laws.forget(key)
@@ -240,7 +241,7 @@ def shown(outcome: Outcome) -> object:
 
 
 LedgerMachine.TestCase.settings = settings(
-    max_examples=settings.default.max_examples * 4 // 10,  # type: ignore[union-attr]
+    max_examples=settings.default.max_examples * 3 // 10,  # type: ignore[union-attr]
     stateful_step_count=50,
     report_multiple_bugs=False,
 )

@@ -110,7 +110,7 @@ occurrences = st.builds(
 
 
 @given(schedules, occurrences, names)
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_written_is_read_back_after_a_restart(
     tmp_path: Path, schedule: Schedule, occurrence: Occurrence, token: str
 ) -> None:
@@ -319,7 +319,7 @@ def test_a_file_that_may_not_be_written_grants_nothing_and_recovers(open_folder:
 @example(68, 1)
 @example(60, 1)
 @example(100, 255)
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_flipped_byte_is_noticed_or_does_no_harm_but_never_an_unnamed_error(
     tmp_path: Path, place: int, flip: int
 ) -> None:
@@ -466,6 +466,8 @@ def test_a_file_that_another_process_locks_grants_nothing_until_it_is_released(o
         assert locker.stdout.readline() == "locked\n"
         with pytest.raises(StoreError, match=r"gate\.db cannot be (written|opened): database is locked"):
             book.claim("other", NOON, token="b")
+        with pytest.raises(StoreError, match="locked"):
+            book.store.probe()
         locker.stdin.write("go\n")
         locker.stdin.flush()
         locker.wait(10)
@@ -498,6 +500,8 @@ def test_a_full_disk_grants_nothing_of_a_batch_and_recovers_by_itself(opened: Op
                 book.store.apply([claim_step("new", NOON, "b"), settle_step(Event.CONFIRM, "a")])
             except StoreError as error:
                 faults.append(str(error))
+        with pytest.raises(StoreError, match=r"gate\.db"):
+            book.store.probe()
     assert len(faults) == 3
     assert all(str(path) in fault for fault in faults)
     assert book.record("new") is None

@@ -493,8 +493,37 @@ def test_forgetting_goes_in_steps_and_says_how_far_it_came(book: Book) -> None:
     assert [t.occurrence.at for t in book.store.history(S, None, 100)] == [NOON]
 
 
-def test_warming_up_changes_nothing_that_is_known(book: Book) -> None:
+def test_what_has_to_stay_does_not_keep_the_rest_from_being_forgotten(book: Book) -> None:
+    for number in range(10):
+        book.claim(f"idle {number}", NOON - HOUR, token=f"i{number}")
+        book.confirm(f"i{number}")
+    book.clock.move(1)
+    for minute in (2, 1, 0):
+        book.claim(S, NOON - minute * MINUTE, token=f"t{minute}")
+        book.confirm(f"t{minute}")
+    book.clock.move(30 * DAY)
+    for _ in range(30):
+        book.store.prune(3)
+    assert [t.occurrence.at for t in book.store.history(S, None, 100)] == [NOON]
+    assert book.store.schedules(100)[0] == 11
+    book.claim(S, NOON + 30 * DAY)
+    for _ in range(30):
+        book.store.prune(3)
+    assert [t.occurrence.at for t in book.store.history(S, None, 100)] == [NOON + 30 * DAY], "no longer the newest"
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_forgetting_nothing_at_a_time_forgets_nothing(book: Book, limit: int) -> None:
+    for minute in (1, 0):
+        book.claim(S, NOON - minute * MINUTE, token=f"t{minute}")
+        book.confirm(f"t{minute}")
+    book.clock.move(500 * DAY)
+    assert book.store.prune(limit) == limit
+
+
+@pytest.mark.parametrize("care", ["warm_up", "probe"])
+def test_caring_for_the_store_changes_nothing_that_is_known(book: Book, care: str) -> None:
     book.claim(S, NOON, token="a")
     before = book.store.history(None, None, 10), book.store.schedules(10)
-    book.store.warm_up()
+    getattr(book.store, care)()
     assert (book.store.history(None, None, 10), book.store.schedules(10)) == before

@@ -48,7 +48,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="on the disk to be measured (/var/tmp)")
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.seconds, options.warm_up = 1, 0.05, 0.02
+        options.rounds, options.seconds, options.warm_up = 1, 0.1, 0.02
         options.rows, options.idle_seconds = 20_000, 0.5
     return options
 

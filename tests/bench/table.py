@@ -57,7 +57,7 @@ def _plain(key: Key, results: list[Result]) -> tuple[str, str, str, str, str, st
 
 
 def _short(value: float) -> str:
-    return f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
 def _met(value: bool) -> str:

@@ -89,9 +89,7 @@ class Events:
                     self._unread.remove(told)
                     return str(told["event"])
             if not alive or left <= 0:
-                state = "runs" if alive else f"ended with {by.process.returncode}"
-                wanted = " or ".join(events)
-                raise AssertionError(f"no {wanted} of {by.pid}, which {state}: {self._unread}\n{by.log.read_text()}")
+                raise AssertionError(f"no {' or '.join(events)} of {by}")
 
     def close(self) -> None:
         os.close(self._fd)
@@ -132,6 +130,10 @@ class Scheduler:
         assert self.process.stdin is not None
         self.end()
         self.process.stdin.close()
+
+    def __str__(self) -> str:
+        state = "runs" if self.running else f"ended with {self.process.returncode}"
+        return f"scheduler {self.pid}, which {state}; the end of its log:\n{self.log.read_text()[-4000:]}"
 
     def __enter__(self) -> Self:
         return self

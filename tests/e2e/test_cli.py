@@ -14,7 +14,7 @@ from gate.interface import rfc3339
 from tests.e2e.rig import eventually, sent
 from tests.e2e.row import MINUTE, Row
 from tests.e2e.settings import KINDS, TICK, fixed_id, source_name
-from tests.support.faketime import find_library
+from tests.support.faketime import find_library, remove_leftovers
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -26,6 +26,7 @@ def row(redis_url: str, tmp_path: Path) -> Iterator[Row]:
         pytest.skip("no libfaketime on this machine: apt install faketime, or run tests/run.py")
     with Row(tmp_path / "cli", redis_url, library, speed=1.0) as row:
         yield row
+    remove_leftovers()
 
 
 def test_two_sources_of_one_scheduler_are_told_apart_by_their_names(row: Row) -> None:

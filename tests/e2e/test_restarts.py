@@ -17,7 +17,7 @@ from tests.e2e.rig import RealTime, Timeline, environment
 from tests.e2e.scenes import CONFIG, MINUTES, Played, Scene, hard_scenes, play, scenes_of
 from tests.e2e.settings import KINDS
 from tests.support import redis as redis_support
-from tests.support.faketime import FakeTime, find_library
+from tests.support.faketime import FakeTime, find_library, remove_leftovers
 from tests.support.gate_process import GateProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -57,6 +57,7 @@ def played(
     folder = tmp_path_factory.mktemp("scenes")
     with GateProcess(folder / "gate", config=CONFIG, env=environment(timeline)) as gate:
         found = play([*GATED, *BARE], redis_server.url, gate, timeline, folder)
+    remove_leftovers()
     if REAL or request.config.get_verbosity() > 0:
         plugins = request.config.pluginmanager
         with plugins.getplugin("capturemanager").global_and_fixture_disabled():

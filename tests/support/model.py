@@ -96,16 +96,18 @@ class Model:
 
     def _claim_interval(self, asked: Asked, every: float, now: datetime) -> Expected:
         seen, step = self.schedules.get(asked.schedule), timedelta(seconds=every)
+        newest = None if seen is None else self.occurrences[asked.schedule, seen.newest]
+        if seen is not None and newest is not None and newest.token == asked.token:  # known by its record alone
+            return self._claim_at(asked, (asked.schedule, seen.newest), newest, now)
         if seen is None or seen.newest > now + step:
             return self._grant(asked, (asked.schedule, now), now)
         steps = (now + min(timedelta(seconds=1), step / 10) - seen.newest) // step
         if steps >= 1:
             return self._grant(asked, (asked.schedule, seen.newest + steps * step), now)
-        key = (asked.schedule, seen.newest)
-        newest = self.occurrences[key]
+        assert newest is not None
         if newest.state == "sent":
             return Expected("wait", seen.newest + step, newest.holder, seen.newest + step)
-        return self._claim_at(asked, key, newest, now)
+        return self._claim_at(asked, (asked.schedule, seen.newest), newest, now)
 
     def _claim_at(self, asked: Asked, key: Key, known: Known | None, now: datetime) -> Expected:
         at = key[1]
