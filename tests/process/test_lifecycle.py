@@ -252,6 +252,17 @@ def test_a_second_gate_on_the_same_socket_says_who_holds_it(gate: GateProcess, m
         assert client.claim("s", MINUTE)["decision"] == "send"
 
 
+def test_a_second_gate_on_the_same_ledger_says_who_holds_it(make_gate: Make, tmp_path: Path) -> None:
+    """Each has a state directory and a socket of its own, and both name one file."""
+    config = f'[store]\nurl = "sqlite:{tmp_path / "shared.db"}"\n'
+    first = make_gate("first", config=config).start()
+
+    message = refused(make_gate("second", config=config))
+
+    assert f"held by gate with pid {first.pid}" in message
+    assert str(tmp_path / "shared.db") in message
+
+
 def test_a_socket_that_another_program_serves_is_left_to_it(make_gate: Make) -> None:
     process = make_gate()
     with socket.socket(socket.AF_UNIX) as other:
