@@ -193,9 +193,11 @@ class LedgerMachine(RuleBasedStateMachine):
         ours, theirs = self.memory.store.prune(10_000), self.sqlite.store.prune(10_000)
         assert ours == self.model.prune(self.clock.now())
         assert ours <= theirs, "SQLite forgets the tokens of a forgotten schedule only when they are old"
-        for name in before - set(self.model.schedules):
-            for key in [key for key in self.laws.last if key[0] == name]:
+        for key in [key for key in self.laws.last if key not in self.model.occurrences]:
+            if key[0] in before - set(self.model.schedules):
                 self.laws.forget(key)
+            else:
+                self.laws.pruned.add(key)
 
     @rule()
     def restart(self) -> None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from gate.errors import GateError
 from gate.interface import ClaimIn, ClaimOut, Decision, Reply, TokenIn, Wire
@@ -20,7 +20,9 @@ from gate_client.core import (
     RELEASE,
     SETTLING,
     TIMEOUT_SECONDS,
+    AskOptions,
     ClaimAnswer,
+    ClaimOptions,
     GateUnreachable,
     claim_in,
     default_holder,
@@ -125,20 +127,12 @@ class AsyncGate:
         schedule: str,
         at: datetime | str | None = None,
         *,
-        every: float | None = None,
-        once: bool | None = None,
-        deadline: float | None = None,
-        lease: float | None = None,
-        token: str | None = None,
-        title: str | None = None,
         wait: float | None = None,
         timeout: float | None = None,
+        **options: Unpack[ClaimOptions],
     ) -> AsyncClaim:
         """Ask for one occurrence, as `Gate.claim` does; cancelled, it leaves no claim behind."""
-        parameters = claim_in(
-            schedule, self.holder, at,
-            every=every, once=once, deadline=deadline, lease=lease, token=token, title=title,
-        )  # fmt: skip
+        parameters = claim_in(schedule, self.holder, at, **options)
         self._bind()
         self._reclaim(parameters.token or "")
         try:
@@ -149,32 +143,13 @@ class AsyncGate:
             self._claiming.discard(parameters.token or "")
         return AsyncClaim(self, schedule, reply)
 
-    def sending(
-        self,
-        schedule: str,
-        at: datetime | str | None = None,
-        *,
-        every: float | None = None,
-        once: bool | None = None,
-        deadline: float | None = None,
-        lease: float | None = None,
-        token: str | None = None,
-        title: str | None = None,
-        wait: float | None = None,
-        timeout: float | None = None,
-    ) -> "AsyncSending":
+    def sending(self, schedule: str, at: datetime | str | None = None, **options: Unpack[AskOptions]) -> "AsyncSending":
         """`async with gate.sending("nightly", minute) as claim:` send inside, if `claim.granted`.
 
         As `Gate.sending`. A cancellation inside the block settles nothing, since nobody knows whether it was sent:
         the claim ends in doubt.
         """
-        return AsyncSending(
-            lambda: self.claim(
-                schedule, at,
-                every=every, once=once, deadline=deadline, lease=lease, token=token, title=title,
-                wait=wait, timeout=timeout,
-            )
-        )  # fmt: skip
+        return AsyncSending(lambda: self.claim(schedule, at, **options))
 
     async def confirm(self, token: str | None, *, timeout: float | None = None) -> None:
         """The claim of `token` was sent. Raises UnknownToken, StoreUnavailable and GateUnreachable."""

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TypeVar
+from typing import TypedDict, TypeVar, Unpack
 
 from gate.errors import CallError, GateError, InvalidClaim, MessageTimeout, StoreUnavailable, TooManyConnections
 from gate.interface import ClaimIn, ClaimOut, Decision, NotAnInstant, Reply, TokenIn, Wire, instant, rfc3339
@@ -102,30 +102,28 @@ def new_token() -> str:
     return os.urandom(16).hex()
 
 
-def claim_in(
-    schedule: str,
-    holder: str,
-    at: datetime | str | None,
-    *,
-    every: float | None = None,
-    once: bool | None = None,
-    deadline: float | None = None,
-    lease: float | None = None,
-    token: str | None = None,
-    title: str | None = None,
-) -> ClaimIn:
+class ClaimOptions(TypedDict, total=False):
+    """What a claim may say besides its schedule and `at`; seconds. See gate/io.schedulegate.Send.varlink."""
+
+    every: float | None
+    once: bool | None
+    deadline: float | None
+    lease: float | None
+    token: str | None
+    title: str | None
+
+
+class AskOptions(ClaimOptions, total=False):
+    """And how long to wait: for an occurrence that another is sending, and for the gate."""
+
+    wait: float | None
+    timeout: float | None
+
+
+def claim_in(schedule: str, holder: str, at: datetime | str | None, **options: Unpack[ClaimOptions]) -> ClaimIn:
     """The parameters of a claim, with a token of its own if none is given; raises InvalidClaim for a naive `at`."""
-    return ClaimIn(
-        schedule=schedule,
-        holder=holder,
-        at=None if at is None else _at(at),
-        every=every,
-        once=once,
-        deadline=deadline,
-        lease=lease,
-        token=token or new_token(),
-        title=title,
-    )
+    options["token"] = options.get("token") or new_token()
+    return ClaimIn(schedule=schedule, holder=holder, at=None if at is None else _at(at), **options)
 
 
 def _at(at: datetime | str) -> str:

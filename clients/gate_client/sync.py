@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from threading import Lock
 from types import TracebackType
-from typing import Self, TypeVar, overload
+from typing import Self, TypeVar, Unpack, overload
 
 from gate.errors import GateError
 from gate.interface import ClaimIn, ClaimOut, Decision, Reply, TokenIn, Wire
@@ -21,7 +21,9 @@ from gate_client.core import (
     SETTLING,
     TIMEOUT_SECONDS,
     TRANSIENT,
+    AskOptions,
     ClaimAnswer,
+    ClaimOptions,
     GateUnreachable,
     Request,
     claim_in,
@@ -109,43 +111,22 @@ class Gate:
         schedule: str,
         at: datetime | str | None = None,
         *,
-        every: float | None = None,
-        once: bool | None = None,
-        deadline: float | None = None,
-        lease: float | None = None,
-        token: str | None = None,
-        title: str | None = None,
         wait: float | None = None,
         timeout: float | None = None,
+        **options: Unpack[ClaimOptions],
     ) -> Claim:
         """Ask for one occurrence: a cron schedule or one-off `at` an aware instant, or an interval `every` N seconds.
 
         With `wait`, an occurrence that somebody else is sending (`held`) is waited for, at most that many seconds.
         Raises InvalidClaim (a naive `at` among them), StoreUnavailable and GateUnreachable.
         """
-        parameters = claim_in(
-            schedule, self.holder, at,
-            every=every, once=once, deadline=deadline, lease=lease, token=token, title=title,
-        )  # fmt: skip
+        parameters = claim_in(schedule, self.holder, at, **options)
         reply = self.call(CLAIM, parameters, ClaimOut, timeout=timeout)
         if reply.decision is Decision.HELD and wait:
             reply = self._outcome(parameters, reply, wait)
         return Claim(self, schedule, reply)
 
-    def sending(
-        self,
-        schedule: str,
-        at: datetime | str | None = None,
-        *,
-        every: float | None = None,
-        once: bool | None = None,
-        deadline: float | None = None,
-        lease: float | None = None,
-        token: str | None = None,
-        title: str | None = None,
-        wait: float | None = None,
-        timeout: float | None = None,
-    ) -> "Sending":
+    def sending(self, schedule: str, at: datetime | str | None = None, **options: Unpack[AskOptions]) -> "Sending":
         """`with gate.sending("nightly", minute) as claim:` send inside, if `claim.granted`.
 
         Leaving the block confirms. An Exception releases and goes on its way: the gate will offer the occurrence
@@ -153,13 +134,7 @@ class Gate:
         whether it was sent: the claim ends in doubt. `claim.confirm()` or `claim.release()` inside settle it
         earlier. Arguments and errors are those of `claim`.
         """
-        return Sending(
-            lambda: self.claim(
-                schedule, at,
-                every=every, once=once, deadline=deadline, lease=lease, token=token, title=title,
-                wait=wait, timeout=timeout,
-            )
-        )  # fmt: skip
+        return Sending(lambda: self.claim(schedule, at, **options))
 
     def confirm(self, token: str | None, *, timeout: float | None = None) -> None:
         """The claim of `token` was sent. Raises UnknownToken, StoreUnavailable and GateUnreachable."""

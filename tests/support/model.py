@@ -218,6 +218,8 @@ class Laws:
     """Why another one may be told to send: "" for no reason, "doubt", or "free"."""
     sent: set[Key] = field(default_factory=set)
     granted: dict[str, Key] = field(default_factory=dict)
+    pruned: set[Key] = field(default_factory=set)
+    """Occurrences whose record is gone, of schedules that are known."""
 
     def answered(self, asked: Asked, decision: str, at: datetime, *, fresh: bool = False) -> None:
         """A claim was answered. `fresh`: an interval whose clock was set back lives its time a second time."""
@@ -226,9 +228,12 @@ class Laws:
             self.forget(key)
         if decision != "send":
             same = self.last.get(key) == asked.token and key not in self.sent
-            assert not same, "the same token gets the same decision while nothing happened to its occurrence"
+            assert not same or key in self.pruned, (
+                "the same token gets the same decision while nothing happened to its occurrence"
+            )
             return
         assert key not in self.sent, "sent stays sent"
+        assert key not in self.pruned, "what was forgotten is never sent"
         last, why = self.last.get(key), self.open.get(key, "free")
         allowed = last in (None, asked.token) or why == "free" or (why == "doubt" and asked.resend)
         assert allowed, "never two sends of one occurrence without a doubt and resend, a release or an operator between"
@@ -256,3 +261,4 @@ class Laws:
         self.last.pop(key, None)
         self.open.pop(key, None)
         self.sent.discard(key)
+        self.pruned.discard(key)
