@@ -311,13 +311,13 @@ class Engine:
 
     def hung_up(self, caller: Caller) -> None:
         """A connection closed: its claims stay held for a grace, but for those whose grant was never read."""
-        for live in [self._live[token] for token in caller.claims]:
-            self._gone(live, caller)
-        for key in caller.waits:
+        for key in caller.waits:  # first, so that nothing that ends below is offered to it
             others = deque(waiter for waiter in self._waiters.pop(key) if waiter[0].caller is not caller)
             if others:
                 self._waiters[key] = others
         caller.waits.clear()
+        for live in [self._live[token] for token in caller.claims]:
+            self._gone(live, caller)
 
     def _gone(self, live: Live, caller: Caller) -> None:
         live.callers.discard(caller)

@@ -154,6 +154,15 @@ def test_those_who_waited_and_left_take_no_room(world: World) -> None:
     assert [ref() for ref in seen] == [None] * 20
 
 
+def test_what_ends_with_a_connection_is_not_offered_to_that_connection(world: World) -> None:
+    peer = world.peer()
+    peer.claim(S, token="a")
+    waiting = peer.ask(S, token="b", more=True)
+    peer.hang_up(unread=True)
+    assert waiting.said == ["held"]
+    assert world.state(S) == "released"
+
+
 # -- while the store is at work
 
 
