@@ -146,7 +146,9 @@ class FakeGate:
     def _serve(self) -> None:
         while self._running:
             for key, _ in self._selector.select():
-                key.data()
+                # What is ready may have been closed by what was ready before it.
+                if self._running and self._selector.get_map().get(key.fd) is key:
+                    key.data()
         self._selector.close()
 
     def _run(self, act: Callable[[], Any]) -> None:
