@@ -147,7 +147,7 @@ class FakeGate:
         while self._running:
             for key, _ in self._selector.select():
                 # What is ready may have been closed by what was ready before it.
-                if self._running and self._selector.get_map().get(key.fd) is key:
+                if self._selector.get_map().get(key.fd) is key:
                     key.data()
         self._selector.close()
 
@@ -196,8 +196,10 @@ class FakeGate:
     def _end(self) -> None:
         self._running = False
         self._drop_all()
-        for sock in (self._listener, self._bell, self._ring):
+        for sock in (self._listener, self._bell):
+            self._selector.unregister(sock)
             sock.close()
+        self._ring.close()
 
     def left(self, peer: "Peer") -> None:
         with self.changed:
