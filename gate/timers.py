@@ -38,7 +38,8 @@ class Timers:
         timer = Timer(self, call)
         deadline = trio.current_time() + seconds
         heapq.heappush(self._heap, (deadline, next(self._count), timer))
-        self._sleep.deadline = min(self._sleep.deadline, deadline)
+        if deadline < self._sleep.deadline:  # trio does a good deal of work when it is set
+            self._sleep.deadline = deadline
         return timer
 
     def cancelled(self) -> None:
