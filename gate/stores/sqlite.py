@@ -32,9 +32,11 @@ from gate.stores.base import (
 )
 
 REMEMBERED = 20_000
+ROWS_AT_ONCE = 32
 WAL_BYTES = 4 * 1024 * 1024
 
 T = TypeVar("T")
+_TOKEN = "SELECT t.token, s.name, t.at, t.holder, t.born FROM token t JOIN schedule s ON s.id = t.schedule"
 _START = (-1, 0, 0)
 """Before the first (touched, schedule, at)."""
 _MICROSECOND = timedelta(microseconds=1)
@@ -70,6 +72,8 @@ class SqliteStore:
         self._schedules: dict[str, Schedule] = {}
         self._occurrences: dict[tuple[str, datetime], Occurrence] = {}
         self._tokens: dict[str, Token] = {}
+        self._unknown: set[str] = set()
+        """Tokens of the present batch that are in no record."""
         self._forgotten = EPOCH
         self._looked_at = _START
         self._ledger: str | None = None
@@ -174,14 +178,9 @@ class SqliteStore:
     def get_token(self, token: str) -> Token | None:
         found = self._tokens.get(token)
         if found is None:
-            row = self._row(
-                "SELECT t.token, s.name, t.at, t.holder, t.born FROM token t JOIN schedule s ON s.id = t.schedule"
-                " WHERE t.token = ?",
-                (token,),
-            )
+            row = None if token in self._unknown else self._row(f"{_TOKEN} WHERE t.token = ?", (token,))
             if row is not None:
-                found = Token(token=row[0], schedule=row[1], at=_loaded(row[2]), holder=row[3], born=_loaded(row[4]))
-                self._tokens[token] = found
+                found = self._tokens[token] = _token(row)
         return found
 
     def _row(self, sql: str, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -198,7 +197,9 @@ class SqliteStore:
         self._let_go()
         now = self.now()
         batch = Batch(self, now, max(now - self._keep, self._forgotten))
+        self._look_up_tokens(connection, steps)
         outcomes = [batch.decide(step) for step in steps]
+        self._unknown.clear()
         if batch.changed:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -213,12 +214,23 @@ class SqliteStore:
             self._tokens |= batch.tokens
         return outcomes
 
+    def _look_up_tokens(self, connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
+        """Most tokens are new: a statement for many of them, not one for each."""
+        self._unknown.clear()
+        named = [step.token for step in steps if step.token is not None and step.token not in self._tokens]
+        for start in range(0, len(named) - len(named) % ROWS_AT_ONCE, ROWS_AT_ONCE):
+            some = named[start : start + ROWS_AT_ONCE]
+            rows = connection.execute(f"{_TOKEN} WHERE t.token IN ({', '.join('?' * ROWS_AT_ONCE)})", some).fetchall()
+            self._tokens.update((row[0], _token(row)) for row in rows)
+            self._unknown.update(token for token in some if token not in self._tokens)
+
     def _write(self, connection: sqlite3.Connection, batch: Batch) -> None:
         for schedule in batch.schedules.values():
             self._write_schedule(connection, schedule)
         ids = self._ids
-        connection.executemany(
-            "INSERT OR REPLACE INTO occurrence VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        _insert(
+            connection,
+            "occurrence",
             [
                 (
                     ids[o.schedule],
@@ -236,8 +248,9 @@ class SqliteStore:
                 for o in batch.occurrences.values()
             ],
         )
-        connection.executemany(
-            "INSERT OR REPLACE INTO token VALUES (?, ?, ?, ?, ?)",
+        _insert(
+            connection,
+            "token",
             [(t.token, ids[t.schedule], _stored(t.at), t.holder, _stored(t.born)) for t in batch.tokens.values()],
         )
 
@@ -401,6 +414,19 @@ class SqliteStore:
         self._forget_cached()
 
 
+def _insert(connection: sqlite3.Connection, table: str, rows: list[tuple[Any, ...]]) -> None:
+    """Many rows in one statement: each statement hands the interpreter over to the event loop and waits for it."""
+    whole = len(rows) - len(rows) % ROWS_AT_ONCE
+    for start in range(0, whole, ROWS_AT_ONCE):
+        some = rows[start : start + ROWS_AT_ONCE]
+        row = f"({', '.join('?' * len(some[0]))})"
+        values = [value for each in some for value in each]
+        connection.execute(f"INSERT OR REPLACE INTO {table} VALUES {', '.join([row] * ROWS_AT_ONCE)}", values)
+    if whole < len(rows):
+        row = f"({', '.join('?' * len(rows[0]))})"
+        connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES {row}", rows[whole:])
+
+
 def _count(row: tuple[Any, ...]) -> int:
     return int(row[0])
 
@@ -415,6 +441,10 @@ def _schedule(row: Iterable[Any]) -> Schedule:
         once=bool(once),
         touched=_loaded(touched),
     )
+
+
+def _token(row: tuple[Any, ...]) -> Token:
+    return Token(token=row[0], schedule=row[1], at=_loaded(row[2]), holder=row[3], born=_loaded(row[4]))
 
 
 def _occurrence(schedule: str, row: Iterable[Any]) -> Occurrence:
