@@ -520,7 +520,11 @@ def test_a_release_that_fails_does_not_hide_the_error(fake: FakeGate, asker: Gat
     assert "was not released" in caught.value.__notes__[0]
 
 
-def test_an_interrupted_call_leaves_no_claim_and_a_usable_client(fake: FakeGate, asker: Gate) -> None:
+def test_an_interrupted_call_leaves_no_claim_and_a_usable_client(
+    fake: FakeGate, asker: Gate, request: pytest.FixtureRequest
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     fake.answers[CLAIM] = lambda p: Keep()
 
     def interrupt() -> None:
