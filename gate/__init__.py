@@ -6,12 +6,31 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     interface.py   P  one struct per method and reply, beside the hand-written *.varlink files
     wire.py        P  the Varlink codec, for the server and both clients
     durations.py   P  "1h30m" to seconds and back
+    calendars.py   P  days, holidays, and the wall clocks of zones
+    cron.py        P  cron expressions, strictly, as croniter reads them
+    lines.py       P  the language of [hours]: text to a Line
+    masks.py       P  a Line to open minutes of UTC; contains, next change
+    windows.py     P  unions, exceptions and early ends of hours; the compiler
+    localdays.py   P  local days, whose clocks may jump; spans of hours in words
+    odd.py         P  the days on which hours are not as in the weeks around
+    week.py        P  the answer to Week: hours over some days, and odd days
+    ical.py        P  bytes of an iCalendar file to days and spans
     rules.py       P  which [[send]] rule covers a schedule
+    settings.py    P  the shapes of gate.toml, and how errors are collected
+    hours.py       P  [days], [hours] and [[fetch]]: texts to rules as data
     config.py      P  bytes of gate.toml to a Config, every error at once
+    globs.py       P  which of many lists of globs match a name
+    timetable.py   P  when one [[fetch]] rule is open, and which line says so
+    overrides.py   P  what operators ordered over rules, until an end
+    fetchrules.py  P  config + overrides to a verdict with reason and until
+    wallclock.py   P  instants in words
+    explain.py     P  a verdict in words
+    hints.py       P  warnings: what a configuration can hardly mean
     ledger.py      P  the send table: every transition of an occurrence, and every answer to a claim
     clock.py          the wall clock, as a thing that can be handed in
     stores/           where records live: base (the protocol), memory, sqlite
     writer.py         the thread that owns the store; everything that waits goes in one transaction
+    mailbox.py        what one thread leaves for the event loop
     timers.py         leases, grace and limits, on the monotonic clock
     engine.py         the one place where decisions meet the store
     reactor.py        one trio task that reads and writes all connections

@@ -1,34 +1,38 @@
 """The service as a process: arguments, environment, signals, start and stop."""
 
 import argparse
-import grp
 import importlib.metadata
 import logging
 import os
-import pwd
 import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
-from datetime import datetime
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import trio
 
-from gate import config, log, paths, sockets
-from gate.clock import SystemClock
+from gate import errors, log, overrides, paths, sockets
+from gate.clock import Jump, SystemClock, watch_clocks
+from gate.config import Config
+from gate.control import About, Control
 from gate.engine import Engine
-from gate.errors import ConfigError, GateError, StartError
-from gate.reactor import Limits, Reactor
+from gate.errors import GateError, StartError
+from gate.fetch import NOTES, FetchEngine
+from gate.mailbox import Mailbox
+from gate.reactor import Connection, Limits, Reactor
+from gate.reload import Loaded
+from gate.reloader import Reloader
 from gate.rules import policies
-from gate.server import About, Server, Steering
+from gate.server import Server
 from gate.stores import ledger_file, open_store
 from gate.stores.base import Store
 from gate.timers import Timers
-from gate.tzdata import tzdata_in_use
 from gate.writer import Work, Writer
 
 logger = logging.getLogger("gate.daemon")
@@ -39,18 +43,17 @@ WRITER_SECONDS = 0.2
 PRUNE_EVERY_SECONDS = 60.0
 PRUNE_AGAIN_SECONDS = 0.05
 PRUNE_RECORDS = 500
+_ASIDE = trio.CapacityLimiter(1)
+"""How many answers are made beside the event loop at a time."""
 SWITCH_SECONDS = 0.0003
 """How long the store's thread may keep the interpreter: short, since the event loop waits for it."""
 
 
 class Settings(NamedTuple):
-    """What the arguments, the environment and the configuration come to."""
+    """Where everything is, by the arguments and the environment."""
 
     socket: Path
     state: Path
-    config_file: Path | None
-    config: config.Config
-    steering: Steering
 
 
 def main(arguments: list[str]) -> int:
@@ -59,9 +62,10 @@ def main(arguments: list[str]) -> int:
     log.set_up(options.log, options.log_level)
     try:
         settings = _settings(options)
+        reloader = Reloader(partial(_config_file, options), SystemClock().now)
         with ExitStack() as held:
-            store, listener = _take(settings, held)
-            if not trio.run(_serve, settings, store, listener):
+            store, listener = _take(settings, reloader.current.config, held)
+            if not trio.run(_serve, settings, reloader, store, listener):
                 _leave(settings.socket)
     except GateError as error:
         for line in str(error).splitlines():
@@ -88,56 +92,27 @@ def _version() -> str:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    env, uid, exists = os.environ, os.geteuid(), os.path.exists  # Path.exists raises where it may not look
-    file = paths.config_path(options.config, env, exists)
-    read = config.Config() if file is None else config.parse(_read(file), str(file))
+    env, uid = os.environ, os.geteuid()
     return Settings(
-        socket=paths.socket_path(options.socket, env, uid, exists),
+        socket=paths.socket_path(options.socket, env, uid, os.path.exists),  # Path.exists raises where it may not look
         state=paths.state_path(options.state, env, uid),
-        config_file=file,
-        config=read,
-        steering=_steering(read.control, str(file)),
     )
 
 
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise ConfigError(str(file), [f"cannot be read: {error.strerror}"]) from error
+def _config_file(options: argparse.Namespace) -> Path | None:
+    return paths.config_path(options.config, os.environ, os.path.exists)
 
 
-def _steering(control: config.Control, source: str) -> Steering:
-    findings: list[str] = []
-
-    def numbers(key: str, names: Iterable[str | int], look_up: Callable[[str], int]) -> frozenset[int]:
-        found: set[int] = set()
-        for name in names:
-            try:
-                found.add(name if isinstance(name, int) else look_up(name))
-            except KeyError:
-                findings.append(f"control.{key}: {name!r} is not known on this machine")
-        return frozenset(found)
-
-    steering = Steering(
-        users=numbers("users", control.users, lambda name: pwd.getpwnam(name).pw_uid),
-        groups=numbers("groups", control.groups, lambda name: grp.getgrnam(name).gr_gid),
-    )
-    if findings:
-        raise ConfigError(source, findings)
-    return steering
-
-
-def _take(settings: Settings, held: ExitStack) -> tuple[Store, socket.socket]:
+def _take(settings: Settings, config: Config, held: ExitStack) -> tuple[Store, socket.socket]:
     """Take the state directory, the store and the socket, each for this process alone."""
     me = f"gate with pid {os.getpid()}, socket {settings.socket}, state {settings.state}"
     _make_folder(settings.state, 0o700)
     _make_folder(settings.socket.parent, 0o755)
     held.enter_context(sockets.lock(settings.state / "gate.lock", me))
-    ledger = ledger_file(settings.config.store_url, settings.state)
+    ledger = ledger_file(config.store_url, settings.state)
     for path in (settings.socket, *([] if ledger is None else [ledger.resolve()])):
         held.enter_context(sockets.lock(path.with_name(path.name + ".lock"), me))
-    store = open_store(settings.config.store_url, settings.state, settings.config.keep, SystemClock())
+    store = open_store(config.store_url, settings.state, config.keep, SystemClock())
     held.callback(store.close)
     listener = held.enter_context(sockets.listen(settings.socket))
     held.callback(settings.socket.unlink, missing_ok=True)
@@ -151,38 +126,63 @@ def _make_folder(path: Path, mode: int) -> None:
         raise StartError(f"{path} cannot be made: {error.strerror}") from error
 
 
-async def _serve(settings: Settings, store: Store, listener: socket.socket) -> bool:
+async def _serve(settings: Settings, reloader: Reloader, store: Store, listener: socket.socket) -> bool:
     """Serve until a signal comes; returns whether the store's thread has ended."""
     sys.setswitchinterval(SWITCH_SECONDS)
     limits = Limits()
     _raise_descriptor_limit(limits.connections)
     timers, clock = Timers(), SystemClock()
-    trio_token = trio.lowlevel.current_trio_token()
+    mailbox: Mailbox[list[Work]] = Mailbox()
 
-    def arrived(works: list[Work]) -> None:
-        engine.delivered(works)
+    def arrived() -> None:
+        for works in mailbox.take():
+            engine.delivered(works)
+
+    def noticed(jump: Jump) -> None:
+        _log_jump(jump)
+        with suppress(trio.RunFinishedError):
+            trio_token.run_sync_soon(fetch.jumped)
+
+    def flush() -> None:
         reactor.flush()
 
-    def deliver(works: list[Work]) -> None:
-        with suppress(trio.RunFinishedError):  # the stop did not wait for it, and nobody is left to be answered
-            trio_token.run_sync_soon(arrived, works)
+    def connections() -> list[Connection]:
+        return list(reactor.connections.values())
+
+    def hung_up(connection: Connection) -> None:
+        fetch.hung_up(connection)
+        engine.hung_up(connection)
+
+    def aside(work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        nursery.start_soon(_aside, work, then, flush)
+
+    def take(loaded: Loaded) -> None:
+        engine.policy = policies(loaded.config.send)
+        fetch.take(loaded.rules)
 
     claims = store.open_claims()
-    writer = Writer(store, deliver)
-    engine = Engine(policies(settings.config.send), writer.submit, timers.after)
+    ordered, unreadable = overrides.from_notes(store.notes(NOTES))
+    writer = Writer(store, mailbox.put)
+    engine = Engine(policies(reloader.current.config.send), writer.submit, timers.after)
     engine.adopt(claims)
-    about = _about(settings, clock.now())
-    server = Server(about, engine, store, settings.steering, lambda: list(reactor.connections.values()), limits)
-    reactor = Reactor(limits, timers, clock.now, server.serve, engine.flush, engine.hung_up)
+    rules = reloader.current.rules
+    fetch = FetchEngine(rules, ordered, clock.now, timers.after, engine.query, flush, limits.unread_bytes)
+    about = About(_version(), os.getpid(), clock.now(), settings.socket, settings.state, unreadable)
+    control = Control(about, engine, fetch, store, reloader, connections, limits, clock.now, aside, flush)
+    server = Server(about.version, engine, fetch, control)
+    reactor = Reactor(limits, timers, clock.now, server.serve, engine.flush, hung_up)
+    reloader.take = take
 
     async with trio.open_nursery() as nursery:
-        for task in (timers.run, reactor.run):
+        for task in (timers.run, reactor.run, reloader.run):
             nursery.start_soon(task)
         nursery.start_soon(_prune, engine)
+        threading.Thread(target=watch_clocks, args=(noticed,), name="gate-clock", daemon=True).start()
+        reactor.watch(mailbox.fileno(), arrived)
         reactor.listen(listener)
         logger.info("listening at %s", settings.socket, extra={"store": store.url, "pid": about.pid})
         engine.background(Work(_ignore, query=lambda store: store.warm_up()))
-        await _wait_for_the_end()
+        await _wait_for_the_end(reloader)
         await _drain(reactor)
         nursery.cancel_scope.cancel()
     reactor.close()
@@ -197,18 +197,6 @@ def _leave(path: Path) -> NoReturn:
     os._exit(0)
 
 
-def _about(settings: Settings, started: datetime) -> About:
-    return About(
-        version=_version(),
-        pid=os.getpid(),
-        started=started,
-        socket=settings.socket,
-        state=settings.state,
-        config=settings.config_file,
-        tzdata=tzdata_in_use(),
-    )
-
-
 def _raise_descriptor_limit(connections: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + 64
@@ -217,13 +205,34 @@ def _raise_descriptor_limit(connections: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
-async def _wait_for_the_end() -> None:
+async def _wait_for_the_end(reloader: Reloader) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async for number in signals:
             if number != signal.SIGHUP:
                 logger.info("stopping on %s", signal.Signals(number).name)
                 return
-            logger.warning("this version does not reload: restart the gate, claims survive that")
+            logger.info("reading the configuration again on SIGHUP")
+            reloader.ask(_ignore)
+
+
+def _log_jump(jump: Jump) -> None:
+    if jump.step:
+        logger.warning("the clock was set %s by %.3f s", "forward" if jump.step > 0 else "back", abs(jump.step))
+    if jump.suspended:
+        logger.warning("the machine slept for %.1f s", jump.suspended)
+
+
+async def _aside(work: Callable[[], Any], then: Callable[[Any], None], flush: Callable[[], None]) -> None:
+    """Do work beside the event loop, and hand over what came of it."""
+    try:
+        outcome = await trio.to_thread.run_sync(work, limiter=_ASIDE)
+    except errors.CallError as error:
+        outcome = error
+    except Exception as error:
+        logger.exception("an answer failed in a way that it should not")
+        outcome = error
+    then(outcome)
+    flush()
 
 
 async def _drain(reactor: Reactor) -> None:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 SERVICE = "org.varlink.service."
 SEND = "io.schedulegate.Send."
+FETCH = "io.schedulegate.Fetch."
 CONTROL = "io.schedulegate.Control."
 
 
@@ -101,6 +102,26 @@ class StoreUnavailable(CallError):
     text = "the ledger cannot be written now, so nothing is granted: ask again in {retry_after} s"
 
 
+class InvalidWorker(CallError):
+    name = FETCH + "InvalidWorker"
+    text = "invalid question: {field}: {reason}"
+
+
+class NoSuchRule(CallError):
+    name = CONTROL + "NoSuchRule"
+    text = "no [[fetch]] rule is named {rule!r}: the configuration has {known}"
+
+
+class InvalidOverride(CallError):
+    name = CONTROL + "InvalidOverride"
+    text = "invalid override: {field}: {reason}"
+
+
+class InvalidConfig(CallError):
+    name = CONTROL + "InvalidConfig"
+    text = "{source} is not taken over, and what ran before goes on: {findings}"
+
+
 class NotInDoubt(CallError):
     name = CONTROL + "NotInDoubt"
     text = "{schedule} at {at} is not in doubt but {state}: only a doubt can be settled by a new send"
@@ -156,6 +177,10 @@ CALL_ERRORS: dict[str, type[CallError]] = {
         InvalidClaim,
         UnknownToken,
         StoreUnavailable,
+        InvalidWorker,
+        NoSuchRule,
+        InvalidOverride,
+        InvalidConfig,
         NotInDoubt,
         BadMessage,
         MessageTooLarge,

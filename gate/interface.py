@@ -36,6 +36,14 @@ class State(StrEnum):
     RELEASED = "released"
 
 
+class Steer(StrEnum):
+    """What an override does to a rule; `auto` takes it back."""
+
+    OPEN = "open"
+    CLOSE = "close"
+    AUTO = "auto"
+
+
 class Wire(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of all parameters and replies."""
 
@@ -75,6 +83,76 @@ class ClaimOut(Reply, frozen=True, kw_only=True):
 
 class TokenIn(Wire, frozen=True, kw_only=True):
     token: str
+
+
+class CheckIn(Wire, frozen=True, kw_only=True):
+    worker: str
+    queues: list[str] | None = None
+
+
+class WatchIn(Wire, frozen=True, kw_only=True):
+    worker: str
+    queues: list[str] | None = None
+    session: str
+
+
+class CheckOut(Reply, frozen=True, kw_only=True):
+    open: bool
+    queues: list[str] | None
+    excluded: list[str] | None
+    until: Instant | None
+    limited: bool
+    place: bool
+    reason: str
+
+
+class OverrideInfo(Reply, frozen=True, kw_only=True):
+    rule: str
+    action: Steer
+    until: Instant
+    note: str
+    by: str
+    since: Instant
+
+
+class RuleInfo(Reply, frozen=True, kw_only=True):
+    rule: str
+    workers: list[str]
+    queues: list[str]
+    open: bool
+    until: Instant | None
+    reason: str
+
+
+class WatcherInfo(Reply, frozen=True, kw_only=True):
+    worker: str
+    queues: list[str] | None
+    open: bool
+    until: Instant | None
+    reason: str
+    uid: int
+    gid: int
+    pid: int
+    since: Instant
+
+
+class Span(Reply, frozen=True, kw_only=True):
+    start: Instant
+    end: Instant
+
+
+class OddDay(Reply, frozen=True, kw_only=True):
+    day: str
+    what: str
+
+
+class RuleWeek(Reply, frozen=True, kw_only=True):
+    rule: str
+    timezone: str
+    open: list[Span]
+    closed_by: list[Span]
+    override: OverrideInfo | None
+    odd: list[OddDay]
 
 
 class StoreInfo(Reply, frozen=True, kw_only=True):
@@ -152,6 +230,14 @@ class StatusOut(Reply, frozen=True, kw_only=True):
     doubts: list[OccurrenceInfo]
     doubts_total: int
     holders: list[HolderInfo]
+    rules: list[RuleInfo]
+    rules_total: int
+    watchers: list[WatcherInfo]
+    watchers_total: int
+    overrides: list[OverrideInfo]
+    config_loaded: Instant
+    config_problem: str | None
+    warnings: list[str]
 
 
 class HistoryIn(Wire, frozen=True, kw_only=True):
@@ -167,6 +253,51 @@ class HistoryOut(Reply, frozen=True, kw_only=True):
 class ResendIn(Wire, frozen=True, kw_only=True):
     schedule: str
     at: str
+
+
+class WhyIn(Wire, frozen=True, kw_only=True):
+    worker: str
+    queue: str | None = None
+    at: str | None = None
+
+
+class WhyOut(Reply, frozen=True, kw_only=True):
+    open: bool
+    until: Instant | None
+    reason: str
+    at: Instant
+    rule: str | None
+    line: str | None
+    words: list[str]
+
+
+class WeekIn(Wire, frozen=True, kw_only=True):
+    rule: str | None = None
+    start: str | None = None
+    days: Annotated[int, Meta(ge=1, le=31)] | None = None
+
+
+class WeekOut(Reply, frozen=True, kw_only=True):
+    now: Instant
+    start: Instant
+    end: Instant
+    rules: list[RuleWeek]
+    rules_total: int
+
+
+class OverrideIn(Wire, frozen=True, kw_only=True):
+    rule: str
+    action: Steer
+    until: str | None = None
+    note: str | None = None
+
+
+class OverrideOut(Reply, frozen=True, kw_only=True):
+    overrides: list[OverrideInfo]
+
+
+class ReloadOut(Reply, frozen=True, kw_only=True):
+    warnings: list[str]
 
 
 class GetInfoOut(Reply, frozen=True, kw_only=True):
@@ -198,9 +329,15 @@ METHODS: dict[str, Method] = {
     "io.schedulegate.Send.Claim": Method(ClaimIn, ClaimOut),
     "io.schedulegate.Send.Confirm": Method(TokenIn, Done),
     "io.schedulegate.Send.Release": Method(TokenIn, Done),
+    "io.schedulegate.Fetch.Check": Method(CheckIn, CheckOut),
+    "io.schedulegate.Fetch.Watch": Method(WatchIn, CheckOut),
     "io.schedulegate.Control.Status": Method(StatusIn, StatusOut),
     "io.schedulegate.Control.History": Method(HistoryIn, HistoryOut),
     "io.schedulegate.Control.Resend": Method(ResendIn, Done),
+    "io.schedulegate.Control.Why": Method(WhyIn, WhyOut),
+    "io.schedulegate.Control.Week": Method(WeekIn, WeekOut),
+    "io.schedulegate.Control.Override": Method(OverrideIn, OverrideOut),
+    "io.schedulegate.Control.Reload": Method(Empty, ReloadOut),
 }
 INTERFACES = tuple(dict.fromkeys(name.rpartition(".")[0] for name in METHODS))
 

@@ -62,6 +62,7 @@ class Connection:
         self.protocol = ServerProtocol(reactor.limits.message_bytes, reactor.limits.calls)
         self.claims: set[str] = set()
         self.waits: Counter[tuple[str, datetime]] = Counter()
+        self.watching = False
         self.holder: str | None = None
         self.closed = False
         self.reset = False
@@ -126,6 +127,7 @@ class Reactor:
         self._hung_up = hung_up
         self._epoll = select.epoll()
         self._listeners: dict[int, socket.socket] = {}
+        self._watched: dict[int, Callable[[], None]] = {}
         self._emptied = trio.Event()
 
     # -- the loop
@@ -139,8 +141,15 @@ class Reactor:
                     self._accept(self._listeners[fd])
                 elif fd in self.connections:
                     self._ready(self.connections[fd], events)
+                elif fd in self._watched:
+                    self._watched[fd]()
             self._end_round()
             self.flush()
+
+    def watch(self, fd: int, call: Callable[[], None]) -> None:
+        """Call `call` in every round in which `fd` is readable; what it answers is written at the end of the round."""
+        self._watched[fd] = call
+        self._epoll.register(fd, _ONLY_IN)
 
     def listen(self, sock: socket.socket) -> None:
         """Accept connections of a listening socket."""
@@ -158,7 +167,7 @@ class Reactor:
         self.dirty.update(self.connections.values())
         self.flush()
         for connection in list(self.connections.values()):
-            if not connection.out and connection.protocol.waiting == connection.waits.total():
+            if not connection.out and connection.protocol.waiting == connection.waits.total() + connection.watching:
                 self._close(connection)  # what it waits for will not come
         if not self.connections:
             self._emptied.set()

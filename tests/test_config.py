@@ -67,15 +67,10 @@ def test_how_long_may_be_kept(keep: str, seconds: float) -> None:
 
 
 UNIT = "write a number and a unit (ms, s, m, h, d, w), such as 90s, 1h30m or 14d"
+KNOWN = "this version knows timezone, uncovered, store, days, hours, fetch, send, control"
 WRONG: dict[str, tuple[str, list[str]]] = {
-    "an unknown table": (
-        "[fetch]\n",
-        ["fetch: unknown table or key (this version knows store, send, control)"],
-    ),
-    "an unknown key at the top": (
-        "timezone = 'Europe/Berlin'",
-        ["timezone: unknown table or key (this version knows store, send, control)"],
-    ),
+    "an unknown table": ("[resource]\n", [f"resource: unknown table or key ({KNOWN})"]),
+    "an unknown key at the top": ("time_zone = 'Europe/Berlin'", [f"time_zone: unknown table or key ({KNOWN})"]),
     "an unknown key of the store": (
         "[store]\nurll = 'sqlite:'",
         ["store.urll: unknown key (this version knows url, keep)"],
@@ -116,6 +111,10 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         ["send: write [[send]], with two brackets: there may be several"],
     ),
     "a rule without schedules": ("[[send]]\non_doubt = 'skip'", ["send[0].schedules: missing"]),
+    "a rule for a schedule without a name": (
+        "[[send]]\nschedules = ['']",
+        ["send[0].schedules[0]: expected `str` of length >= 1, got ''"],
+    ),
     "a rule for nothing": (
         "[[send]]\nschedules = []",
         ["send[0].schedules: expected `array` of length >= 1, got []"],
@@ -178,7 +177,7 @@ def test_every_error_of_a_file_is_said_at_once() -> None:
         groups = [[]]
     """
     assert findings(text) == [
-        "colour: unknown table or key (this version knows store, send, control)",
+        f"colour: unknown table or key ({KNOWN})",
         "store.size: unknown key (this version knows url, keep)",
         "store.url: 'postgres:' is not one of sqlite:, sqlite:PATH and memory:",
         "store.keep: '1s' is too short: 1h to 3660d are allowed",

@@ -100,7 +100,7 @@ def test_status_for_people(gate: GateProcess, schedule: str) -> None:
         *row(text, "gate ").split()[5:],
     ]
     assert row(text, "socket ").split() == ["socket", str(gate.socket)]
-    assert row(text, "config ").split() == ["config", str(gate.config)]
+    assert row(text, "config ").split()[:3] == ["config", f"{gate.config},", "loaded"]
     assert row(text, "store ").split() == ["store", "memory:,", "0", "B,", "healthy"]
     assert re.fullmatch(r"tzdata +20\d\d\w+(\.\d+)?, (system|wheel).*", row(text, "tzdata "))
     assert re.search(r"\bsend [1-9]", row(text, "answers "))
@@ -167,12 +167,13 @@ def test_a_status_that_is_cut_says_so_and_a_store_that_fails_is_loud() -> None:
     reply = StatusOut(
         version="1", pid=1, started=now - timedelta(hours=30), now=now, socket="/s", state=None, config=None,
         store=store, tzdata=Tzdata(source="wheel", version="2026.1"), connections=1, counts=Counts(),
-        schedules=[info], schedules_total=4096, doubts=[], doubts_total=0, holders=[],
+        schedules=[info], schedules_total=4096, doubts=[], doubts_total=0, holders=[], rules=[], rules_total=0,
+        watchers=[], watchers_total=0, overrides=[], config_loaded=now, config_problem=None, warnings=[],
     )  # fmt: skip
     text = shown(reply)
     assert "store     sqlite:/x, 5 MiB, nothing is granted: /x: the disk is full" in text
     assert "schedules: 4096, the 1 used last" in text
-    assert "config    built-in defaults" in text
+    assert "config    built-in defaults, loaded 12:00 (now)" in text
     assert "up 1d6h," in text
     assert "answers   none (since it started)" in text
     assert "in doubt: 0\n" in text
@@ -334,7 +335,9 @@ def test_help_and_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("GATE_SOCKET", str(tmp_path / "nowhere"))
     assert ok("--version") == "gatectl, version 0.1.0\n"
     commands = re.findall(r"^  (\w+) ", ok("-h").partition("Commands:")[2].partition("\n\n")[0], re.MULTILINE)
-    assert commands == ["demo", "history", "resend", "status"]
+    assert commands == [
+        "auto", "check", "close", "demo", "history", "open", "reload", "resend", "status", "week", "why",
+    ]  # fmt: skip
     for command in commands:
         assert ok(command, "-h") == ok(command, "--help")
         assert ok(command, "-h").startswith(f"Usage: gatectl {command} ")

@@ -79,6 +79,34 @@ def test_a_local_time_that_does_not_exist_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("13:01", "2026-11-30T12:01:00+00:00"),
+        ("13:00", "2026-12-01T12:00:00+00:00"),  # now is not ahead
+        ("06:00", "2026-12-01T05:00:00+00:00"),
+        ("2026-12-24 18:00", "2026-12-24T17:00:00+00:00"),
+        ("2026-11-29 18:00", "2026-11-29T17:00:00+00:00"),  # past: the gate refuses it
+        ("2026-11-30T18:00:00Z", "2026-11-30T18:00:00+00:00"),
+    ],
+)
+def test_an_end_without_a_date_is_the_next_such_time(text: str, expected: str) -> None:
+    assert times.end(text, NOW).isoformat() == expected
+
+
+def test_an_end_tomorrow_is_tomorrows_wall_clock() -> None:
+    before_the_change = datetime(2026, 3, 28, 12, tzinfo=UTC)
+    assert times.end("06:00", before_the_change).isoformat() == "2026-03-29T04:00:00+00:00"
+    with pytest.raises(NotAnInstant, match="does not exist in local time"):
+        times.end("02:30", before_the_change)
+
+
+@pytest.mark.parametrize("text", ["", "tonight", "2h", "24:00"])
+def test_an_end_that_is_no_time_is_refused_and_says_what_is_allowed(text: str) -> None:
+    with pytest.raises(ValueError, match=r'write 18:00 \(the next\), or in local time "2026-11-30 18:00"'):
+        times.end(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
         ("90s", "2026-11-30T11:58:30+00:00"),
         ("1h30m", "2026-11-30T10:30:00+00:00"),
         ("7d", "2026-11-23T12:00:00+00:00"),

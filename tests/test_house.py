@@ -25,16 +25,24 @@ CODE = [path for path in FILES if path.parts[len(ROOT.parts)] != "tests"]
 MAP = re.findall(r"^    (\S+?)(/?)\s+(P?)  (.+)$", gate.__doc__ or "", re.MULTILINE)
 PURE = [name for name, _, pure, _ in MAP if pure]
 PURE_LIBRARIES = {
+    "bisect",
+    "calendar",
     "collections",
+    "croniter",
     "datetime",
+    "difflib",
     "enum",
     "fnmatch",
     "functools",
+    "icalendar",
+    "itertools",
     "math",
     "msgspec",
     "re",
+    "recurring_ical_events",
     "tomllib",
     "typing",
+    "zoneinfo",
 }
 CLIENTS_MAY_SHARE = {"gate", "gate.errors", "gate.interface", "gate.wire"}
 FOREIGN = ["trio", "redis", "croniter", "click", "rich", "prometheus_client", "procrastinate"]
@@ -62,7 +70,13 @@ def test_the_code_map_names_every_module_of_the_gate_and_no_other() -> None:
     there = {path.name for path in (ROOT / "gate").iterdir() if path.suffix == ".py" or path.is_dir()}
     there -= {"__init__.py", "__main__.py", "__pycache__"}
     assert {name for name, _, _, _ in MAP} == there
-    assert set(PURE) == {"errors.py", "interface.py", "wire.py", "durations.py", "rules.py", "config.py", "ledger.py"}
+    assert set(PURE) == {
+        *("errors.py", "interface.py", "wire.py", "durations.py", "rules.py", "config.py", "ledger.py"),
+        *("calendars.py", "cron.py", "lines.py", "masks.py", "windows.py", "ical.py"),
+        *("localdays.py", "odd.py", "week.py"),
+        *("settings.py", "hours.py", "globs.py", "timetable.py", "overrides.py", "fetchrules.py"),
+        *("wallclock.py", "explain.py", "hints.py"),
+    }
 
 
 @pytest.mark.parametrize("name", PURE)
@@ -128,7 +142,12 @@ print(json.dumps({{
 
 @pytest.mark.parametrize(
     "then",
-    ["import gate_client", "from gate_client import AsyncGate, Claim, Gate, GateError", "import taskiq_gate"],
+    [
+        "import gate_client",
+        "from gate_client import AsyncGate, Claim, Gate, GateError",
+        "import taskiq_gate",
+        "import procrastinate_gate",
+    ],
 )
 def test_a_client_can_be_imported_where_the_gate_is_not_installed_and_does_nothing(then: str) -> None:
     done = run(without(*FOREIGN, "taskiq", "pycron") + WATCH.format(imports=then))
@@ -142,6 +161,7 @@ def test_a_client_can_be_imported_where_the_gate_is_not_installed_and_does_nothi
         "gate",
         "gate_client",
         "taskiq_gate",
+        "procrastinate_gate",
         "msgspec",
         "typing_extensions",
     }
@@ -160,13 +180,32 @@ def test_the_shim_needs_taskiq_and_nothing_of_the_service() -> None:
     assert {module for module in found["modules"] if module.partition(".")[0] == "gate"} <= CLIENTS_MAY_SHARE
 
 
+INSTALL = """
+from procrastinate import App, PsycopgConnector
+app = App(connector=PsycopgConnector(conninfo="nowhere"))
+fds = len(os.listdir("/proc/self/fd"))
+from procrastinate_gate import install
+install(app)
+"""
+
+
+def test_installing_the_procrastinate_shim_opens_nothing_and_needs_nothing_of_the_service() -> None:
+    service = [name for name in FOREIGN if name not in ("croniter", "procrastinate")]  # procrastinate needs croniter
+    done = run(without(*service, "django", "psycopg_c") + WATCH.format(imports=INSTALL))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["threads"], found["fds"]) == (1, 0)
+    assert {module for module in found["modules"] if module.partition(".")[0] == "gate"} <= CLIENTS_MAY_SHARE
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "clients").rglob("*.py")), ids=names)
 def test_a_client_imports_only_what_clients_may(path: Path) -> None:
     package = path.parent.name
-    hosts = {"taskiq_gate": {"taskiq", "pycron", "pydantic"}}.get(package, set())
+    hosts = {"taskiq_gate": {"taskiq", "pycron", "pydantic"}, "procrastinate_gate": {"procrastinate", "psycopg"}}
+    own = {"msgspec", "gate_client", package, *hosts.get(package, set())}
     for module in imports(path):
         top = module.partition(".")[0]
-        allowed = module in CLIENTS_MAY_SHARE if top == "gate" else top in {"msgspec", "gate_client", package, *hosts}
+        allowed = module in CLIENTS_MAY_SHARE if top == "gate" else top in own
         assert allowed or top in sys.stdlib_module_names, module
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gate import config, ledger, reactor, wire
-from gate.config import KEEP_DEFAULT
 from gate.rules import SendPolicy
+from gate.settings import KEEP_DEFAULT
 from gate.stores import base
 from tests.support.gate_process import GateProcess
 

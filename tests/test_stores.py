@@ -527,3 +527,37 @@ def test_caring_for_the_store_changes_nothing_that_is_known(book: Book, care: st
     before = book.store.history(None, None, 10), book.store.schedules(10)
     getattr(book.store, care)()
     assert (book.store.history(None, None, 10), book.store.schedules(10)) == before
+
+
+# -- notes
+
+
+def test_notes_are_kept_by_kind_and_key(book: Book) -> None:
+    assert book.store.notes("override") == {}
+    book.store.put_notes("override", {"dicom": b"\0one", "other": b""})
+    book.store.put_notes("permit", {"dicom": b"of another kind"})
+    assert book.store.notes("override") == {"dicom": b"\0one", "other": b""}
+    assert book.store.notes("permit") == {"dicom": b"of another kind"}
+
+
+def test_a_note_is_replaced_and_forgotten_and_the_others_stay(book: Book) -> None:
+    book.store.put_notes("override", {name: name.encode() for name in "abc"})
+    book.store.put_notes("override", {"a": b"new", "b": None, "never": None})
+    book.store.put_notes("override", {})
+    assert book.store.notes("override") == {"a": b"new", "c": b"c"}
+
+
+def test_what_was_read_of_notes_does_not_change_the_store(book: Book) -> None:
+    book.store.put_notes("override", {"a": b"1"})
+    book.store.notes("override").clear()
+    assert book.store.notes("override") == {"a": b"1"}
+
+
+def test_forgetting_leaves_notes_alone(book: Book) -> None:
+    book.store.put_notes("override", {"a": b"1"})
+    book.claim(S, NOON, token="a")
+    book.confirm("a")
+    book.clock.move(1000 * DAY)
+    while book.store.prune(100):
+        pass
+    assert book.store.notes("override") == {"a": b"1"}

@@ -5,7 +5,12 @@ cli.py       the command and what holds for all of its subcommands
 asking.py    one call to the gate, and the exit code for each way it can end
 times.py     times as people write them to times with a zone
 output.py    tables, texts and times as people read them
-status.py history.py resend.py demo.py    the subcommands
+status.py why.py week.py check.py steer.py reload.py history.py resend.py demo.py    the subcommands
+files.py     answers from a configuration file, without a gate
+marks.py     the week of a rule, minute by minute: what pictures draw
+captions.py  what stands beside a picture
+picture.py   the picture for a terminal
+svg.py       the picture as a file
 stage.py     the processes of the demo
 demo_app.py  the program that `gatectl demo` gives to a real `taskiq scheduler`
 """

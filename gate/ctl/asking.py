@@ -2,6 +2,7 @@
 
 import errno
 import socket
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import click
@@ -21,6 +22,7 @@ HINTS = {
     errno.ENOENT: START_IT,
     errno.ECONNREFUSED: START_IT,
 }
+WRONG_USAGE = (errors.InvalidParameter, errors.InvalidWorker, errors.InvalidOverride, errors.NoSuchRule)
 BUSY = "it may hang or be busy: look at its log"
 
 
@@ -64,11 +66,11 @@ def socket_given() -> str | None:
     return given
 
 
-def ask(method: str, parameters: Wire, answers: type[R]) -> R:
-    """Ask the gate that --socket, the environment or the usual places name; raises Failed."""
+def ask(method: str, parameters: Wire, answers: type[R], patience: float | None = None) -> R:
+    """Ask the gate that --socket, the environment or the usual places name; raises Failed. `patience`: seconds."""
     path = _listening()
     try:
-        with Gate(path, timeout=PATIENCE_SECONDS) as gate:
+        with Gate(path, timeout=PATIENCE_SECONDS if patience is None else patience) as gate:
             return gate.call(method, parameters, answers)
     except GateUnreachable as error:
         raise _unreachable(path, error.problem, BUSY) from error
@@ -76,10 +78,19 @@ def ask(method: str, parameters: Wire, answers: type[R]) -> R:
         raise _unreachable(path, str(error), BUSY) from error
     except errors.BadMessage as error:
         raise Unreachable(f"what answers at {path} is no gate of this version: {error.reason}") from error
-    except errors.InvalidParameter as error:
+    except WRONG_USAGE as error:
         raise WrongUsage(str(error)) from error
+    except errors.InvalidConfig as error:
+        raise WrongUsage(
+            findings(f"{error.source} is not taken over, and what ran before goes on", error.findings)
+        ) from error
     except errors.CallError as error:
         raise AnswerIsNo(str(error)) from error
+
+
+def findings(about: str, lines: Iterable[str]) -> str:
+    """What is wrong with a configuration, one finding per line."""
+    return "\n".join([f"{about}:", *(f"  {line}" for line in lines)])
 
 
 def _listening() -> str:

@@ -5,15 +5,20 @@ import sys
 import click
 
 from gate.ctl.asking import socket_option
+from gate.ctl.check import check
 from gate.ctl.demo import demo
 from gate.ctl.history import history
+from gate.ctl.reload import reload
 from gate.ctl.resend import resend
 from gate.ctl.status import status
+from gate.ctl.steer import auto, close_rules, open_rules
+from gate.ctl.week import week
+from gate.ctl.why import why
 
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 yes or done, 1 the answer is no, 2 wrong usage, 3 the gate cannot be reached.",
+    epilog="Exit codes: 0 yes or done, 1 the answer is no, 2 wrong usage or config, 3 the gate cannot be reached.",
 )
 @socket_option
 @click.version_option(package_name="schedule-gate", prog_name="gatectl")
@@ -21,7 +26,7 @@ def cli() -> None:
     """Inspect and steer the schedule gate."""
 
 
-for command in (status, history, resend, demo):
+for command in (status, why, week, check, open_rules, close_rules, auto, reload, history, resend, demo):
     cli.add_command(command)
 
 

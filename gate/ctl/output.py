@@ -70,7 +70,12 @@ def folding(heading: str) -> Column:
 
 def words(heading: str) -> Column:
     """A column of sentences, the first to be folded: names are worse to read in pieces."""
-    return Column(heading, max_width=None if piped() or Console().width >= ROOMY_COLUMNS else NARROW)
+    return Column(heading, max_width=None if roomy() else NARROW)
+
+
+def roomy() -> bool:
+    """Whether there is room for a column that can be done without."""
+    return piped() or Console().width >= ROOMY_COLUMNS
 
 
 def heading(text: str) -> Text:

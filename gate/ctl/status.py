@@ -1,4 +1,4 @@
-"""`gatectl status`: the gate, its schedules, what is in doubt, and who is connected."""
+"""`gatectl status`: the gate, its rules, its schedules, what is in doubt, and who is connected."""
 
 import pwd
 from collections.abc import Iterator, Sequence
@@ -6,22 +6,32 @@ from datetime import datetime
 
 import click
 from rich.console import RenderableType
-from rich.table import Column
+from rich.table import Column, Table
 from rich.text import Text
 
 from gate import durations
 from gate.ctl import output
 from gate.ctl.asking import ask, socket_given, socket_option
-from gate.interface import OccurrenceInfo, ScheduleInfo, StatusIn, StatusOut, StoreInfo
+from gate.interface import (
+    OccurrenceInfo,
+    OverrideInfo,
+    RuleInfo,
+    ScheduleInfo,
+    StatusIn,
+    StatusOut,
+    Steer,
+    StoreInfo,
+    WatcherInfo,
+)
 
 METHOD = "io.schedulegate.Control.Status"
 
 
-@click.command(short_help="Show the gate, its schedules and what is in doubt.")
+@click.command(short_help="Show the gate, its rules, its schedules and what is in doubt.")
 @socket_option
 @click.option("--json", "as_json", is_flag=True, help="Print the gate's reply as it stands on the wire.")
 def status(as_json: bool) -> None:
-    """Show the gate, its schedules, what is in doubt, and who is connected.
+    """Show the gate, its rules, its schedules, what is in doubt, and who is connected.
 
     Times are local; the zone is named.
     """
@@ -34,7 +44,13 @@ def status(as_json: bool) -> None:
 
 def parts(reply: StatusOut, socket: str | None) -> Iterator[RenderableType]:
     """A status for people. `socket`: what the commands that are shown must name, if anything."""
+    if reply.config_problem is not None:
+        yield from _config_problem(reply.config_problem, reply)
     yield _gate(reply)
+    yield from _warnings(reply)
+    yield from _rules(reply)
+    yield from _overrides(reply)
+    yield from _watchers(reply)
     if reply.store.healthy or reply.schedules_total:
         yield from _schedules(reply)
         yield from _doubts(reply, socket)
@@ -43,12 +59,23 @@ def parts(reply: StatusOut, socket: str | None) -> Iterator[RenderableType]:
     yield from _holders(reply)
 
 
+def _config_problem(problem: str, reply: StatusOut) -> Iterator[RenderableType]:
+    loaded = _when(reply.config_loaded, reply.now)
+    yield Text(f"CONFIGURATION NOT IN FORCE: what was loaded at {loaded} goes on, since", style="bold red")
+    for line in problem.splitlines():
+        yield Text(f"  {output.safe(line)}", style="red")
+    yield Text()
+
+
 def _gate(reply: StatusOut) -> RenderableType:
     uptime = durations.text(max((reply.now - reply.started).total_seconds(), 0.0))
     rows: list[tuple[str, str | Text]] = [
         ("gate", f"{reply.version}, pid {reply.pid}, up {uptime}, connections {reply.connections}"),
         ("socket", output.safe(reply.socket)),
-        ("config", output.safe(reply.config or "built-in defaults")),
+        (
+            "config",
+            f"{output.safe(reply.config or 'built-in defaults')}, loaded {_when(reply.config_loaded, reply.now)}",
+        ),
         ("store", _store(reply.store)),
         ("tzdata", f"{reply.tzdata.version}, {reply.tzdata.source}"),
         ("answers", _counts(reply)),
@@ -77,6 +104,76 @@ def _counts(reply: StatusOut) -> str:
     counted = ((name, getattr(counts, name)) for name in counts.__struct_fields__)
     text = ", ".join(f"{name} {count}" for name, count in counted if count)
     return f"{text or 'none'} (since it started)"
+
+
+def _warnings(reply: StatusOut) -> Iterator[RenderableType]:
+    if reply.warnings:
+        yield output.heading(f"warnings: {len(reply.warnings)}")
+    for line in reply.warnings:
+        yield Text(output.safe(line), style="yellow")
+
+
+def _rules(reply: StatusOut) -> Iterator[RenderableType]:
+    yield output.heading(f"rules: {reply.rules_total}{_cut(len(reply.rules), reply.rules_total)}")
+    if reply.rules:
+        yield rules_table(reply.rules, reply.now)
+
+
+def rules_table(rules: Sequence[RuleInfo], now: datetime) -> Table:
+    """What rules say now, until when, and why."""
+    columns = [output.folding("rule"), output.whole("now"), _until_column(now), Column("why")]
+    return output.table(
+        columns,
+        ((output.safe(r.rule), _open(is_open=r.open), _until(r.until, now), output.safe(r.reason)) for r in rules),
+    )
+
+
+def _overrides(reply: StatusOut) -> Iterator[RenderableType]:
+    yield output.heading(f"overrides: {len(reply.overrides)}")
+    columns = [output.folding("rule"), output.whole("order"), _until_column(reply.now)]
+    columns += [output.folding("by"), output.whole("since"), Column("note")]
+    if reply.overrides:
+        yield output.table(columns, (_override(order, reply.now) for order in reply.overrides))
+
+
+def _override(order: OverrideInfo, now: datetime) -> Sequence[output.Cell]:
+    action = _open(is_open=order.action is Steer.OPEN)
+    until, since = _until(order.until, now), output.clock(order.since, now)
+    return output.safe(order.rule), action, until, output.safe(order.by), since, output.safe(order.note)
+
+
+def _watchers(reply: StatusOut) -> Iterator[RenderableType]:
+    yield output.heading(f"watchers: {reply.watchers_total}{_cut(len(reply.watchers), reply.watchers_total)}")
+    columns = [output.folding("worker"), output.folding("queues"), output.whole("now"), _until_column(reply.now)]
+    columns += [output.whole("user"), Column("pid", no_wrap=True, justify="right")]
+    if output.roomy():
+        columns.append(Column("why"))
+    if reply.watchers:
+        yield output.table(columns, (_watcher(info, reply.now)[: len(columns)] for info in reply.watchers))
+
+
+def _watcher(info: WatcherInfo, now: datetime) -> Sequence[output.Cell]:
+    """A reason is the last cell, since a narrow terminal leaves it out: `gatectl why worker` tells it."""
+    queues = "all" if info.queues is None else ", ".join(output.safe(queue) for queue in info.queues)
+    answer = (_open(is_open=info.open), _until(info.until, now))
+    return output.safe(info.worker), queues, *answer, _user(info.uid), str(info.pid), output.safe(info.reason)
+
+
+def _cut(shown: int, total: int) -> str:
+    return f", the first {shown}" if shown < total else ""
+
+
+def _open(*, is_open: bool) -> Text:
+    return Text("open", style="green") if is_open else Text("closed", style="yellow")
+
+
+def _until_column(now: datetime) -> Column:
+    """Reasons beside it have times in the zone of their rule."""
+    return output.whole(f"until ({now.astimezone():%Z})")
+
+
+def _until(until: datetime | None, now: datetime) -> str:
+    return "no known change" if until is None else output.clock(until, now)
 
 
 def _schedules(reply: StatusOut) -> Iterator[RenderableType]:

@@ -10,6 +10,7 @@ from gate import durations
 from gate.interface import NotAnInstant, instant
 
 ALLOWED = 'write 2026-11-30T12:00:00Z, or in local time "2026-11-30 12:00" or 12:00 (today)'
+ALLOWED_END = 'write 18:00 (the next), or in local time "2026-11-30 18:00", or 2026-11-30T18:00:00Z'
 ALLOWED_SINCE = f"{ALLOWED}, or how long ago: 90s, 1h30m, 7d"
 
 _DATE, _TIME, _ZONE = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?", r"Z|[+-]\d\d:\d\d"
@@ -17,8 +18,8 @@ _ZONED = re.compile(rf"({_DATE})[ T]({_TIME}) ?({_ZONE})", re.ASCII | re.IGNOREC
 _LOCAL = re.compile(rf"(?:({_DATE})[ T])?({_TIME})", re.ASCII | re.IGNORECASE)
 
 
-def moment(text: str, now: datetime) -> datetime:
-    """Read a time as an aware UTC datetime; raises ValueError, whose text says what is allowed.
+def moment(text: str, now: datetime, allowed: str = ALLOWED) -> datetime:
+    """Read a time as an aware UTC datetime; raises ValueError, whose text says what is `allowed`.
 
     A time without a zone is local time, a time without a date is today's. `now` is aware.
     """
@@ -26,14 +27,22 @@ def moment(text: str, now: datetime) -> datetime:
         date, time, zone = zoned.groups()
         return instant(f"{date}T{_with_seconds(time)}{zone}".upper())
     if not (local := _LOCAL.fullmatch(text)):
-        raise ValueError(f"{text!r} is not a time: {ALLOWED}")
+        raise ValueError(f"{text!r} is not a time: {allowed}")
     date, time = local[1] or str(now.astimezone().date()), local[2]
     try:
         return _utc(datetime.fromisoformat(f"{date} {_with_seconds(time)}"))
     except NotAnInstant:
         raise
     except (ValueError, OverflowError, OSError) as error:
-        raise ValueError(f"{text!r} is not a time: {error}: {ALLOWED}") from None
+        raise ValueError(f"{text!r} is not a time: {error}: {allowed}") from None
+
+
+def end(text: str, now: datetime) -> datetime:
+    """Read when something shall end, as `moment` does, but a time without a date is the next one after `now`."""
+    at = moment(text, now, ALLOWED_END)
+    if at > now or not ((local := _LOCAL.fullmatch(text)) and local[1] is None):
+        return at
+    return moment(f"{now.astimezone().date() + timedelta(days=1)} {text}", now, ALLOWED_END)
 
 
 def since(text: str, now: datetime) -> datetime:

@@ -6,7 +6,7 @@ changes, all or nothing. It raises StoreError when nothing was written.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
@@ -88,6 +88,14 @@ class Store(Protocol):
 
     def size(self) -> int:
         """How many bytes the store takes on disk."""
+        ...
+
+    def notes(self, kind: str) -> dict[str, bytes]:
+        """All notes of a kind, such as "override": small things that are no occurrences, and survive a restart."""
+        ...
+
+    def put_notes(self, kind: str, changes: Mapping[str, bytes | None]) -> None:
+        """Write notes of a kind, and forget those whose value is None: all or nothing, on disk when this returns."""
         ...
 
     def prune(self, limit: int) -> int:

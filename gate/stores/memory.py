@@ -1,6 +1,6 @@
 """The reference store: dictionaries. For tests and dry runs; nothing survives the process."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from gate.clock import Clock
@@ -32,6 +32,7 @@ class MemoryStore:
         self._schedules: dict[str, Schedule] = {}
         self._occurrences: dict[tuple[str, datetime], Occurrence] = {}
         self._tokens: dict[str, Token] = {}
+        self._notes: dict[str, dict[str, bytes]] = {}
 
     def now(self) -> datetime:
         return self._clock.now()
@@ -80,6 +81,13 @@ class MemoryStore:
     def _titled(self, occurrences: Iterable[Occurrence]) -> list[Titled]:
         newest_first = sorted(occurrences, key=lambda o: (o.at, o.schedule), reverse=True)
         return [Titled(self._schedules[o.schedule].title, o) for o in newest_first]
+
+    def notes(self, kind: str) -> dict[str, bytes]:
+        return dict(self._notes.get(kind, {}))
+
+    def put_notes(self, kind: str, changes: Mapping[str, bytes | None]) -> None:
+        notes = {**self._notes.get(kind, {}), **changes}
+        self._notes[kind] = {key: value for key, value in notes.items() if value is not None}
 
     def prune(self, limit: int) -> int:
         now = self.now()

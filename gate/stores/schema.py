@@ -2,8 +2,20 @@
 
 APPLICATION_ID = 0x47415445
 """PRAGMA application_id: "GATE" in ASCII, at byte 68 of the file."""
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """PRAGMA user_version, at byte 60 of the file."""
+
+UPGRADES = {
+    1: """
+CREATE TABLE note (
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (kind, key)
+) WITHOUT ROWID;
+""",
+}
+"""What each older version lacks of the next one."""
 
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
@@ -44,4 +56,4 @@ CREATE TABLE token (
     born INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX token_born ON token (born);
-"""
+{UPGRADES[1]}"""

@@ -9,7 +9,7 @@ Instants are integers: microseconds since 1970 in UTC.
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ from gate.stores.base import (
 
 REMEMBERED = 20_000
 ROWS_AT_ONCE = 32
+"""Rows in one statement: each statement hands the interpreter over to the event loop, and waits for it."""
 WAL_BYTES = 4 * 1024 * 1024
 
 T = TypeVar("T")
@@ -105,6 +106,8 @@ class SqliteStore:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA temp_store = MEMORY")  # a statement of many rows keeps a journal of its own
+                file.upgrade(self.path, connection)
             except BaseException:
                 connection.close()
                 raise
@@ -218,19 +221,24 @@ class SqliteStore:
         """Most tokens are new: a statement for many of them, not one for each."""
         self._unknown.clear()
         named = [step.token for step in steps if step.token is not None and step.token not in self._tokens]
-        for start in range(0, len(named) - len(named) % ROWS_AT_ONCE, ROWS_AT_ONCE):
-            some = named[start : start + ROWS_AT_ONCE]
-            rows = connection.execute(f"{_TOKEN} WHERE t.token IN ({', '.join('?' * ROWS_AT_ONCE)})", some).fetchall()
+        for some in _portions(named):
+            rows = connection.execute(f"{_TOKEN} WHERE t.token IN ({', '.join('?' * len(some))})", some).fetchall()
             self._tokens.update((row[0], _token(row)) for row in rows)
             self._unknown.update(token for token in some if token not in self._tokens)
 
     def _write(self, connection: sqlite3.Connection, batch: Batch) -> None:
-        for schedule in batch.schedules.values():
-            self._write_schedule(connection, schedule)
         ids = self._ids
-        _insert(
+        for schedule in batch.schedules.values():
+            if schedule.name not in ids:
+                self._add_schedule(connection, schedule)
+        _put(
             connection,
-            "occurrence",
+            _PUT_SCHEDULE,
+            [(ids[s.name], *_schedule_row(s)) for s in batch.schedules.values()],
+        )
+        _put(
+            connection,
+            _PUT_OCCURRENCE,
             [
                 (
                     ids[o.schedule],
@@ -248,19 +256,15 @@ class SqliteStore:
                 for o in batch.occurrences.values()
             ],
         )
-        _insert(
+        _put(
             connection,
-            "token",
+            _PUT_TOKEN,
             [(t.token, ids[t.schedule], _stored(t.at), t.holder, _stored(t.born)) for t in batch.tokens.values()],
         )
 
-    def _write_schedule(self, connection: sqlite3.Connection, s: Schedule) -> None:
-        row = connection.execute(
-            f"INSERT INTO schedule ({_SCHEDULE}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET"
-            " title = excluded.title, known_since = excluded.known_since, newest = excluded.newest,"
-            " once = excluded.once, touched = excluded.touched RETURNING id",
-            (s.name, s.title, _stored(s.known_since), _stored(s.newest), s.once, _stored(s.touched)),
-        ).fetchone()
+    def _add_schedule(self, connection: sqlite3.Connection, s: Schedule) -> None:
+        sql = f"INSERT INTO schedule ({_SCHEDULE}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name)"
+        row = connection.execute(f"{sql} DO UPDATE SET name = excluded.name RETURNING id", _schedule_row(s)).fetchone()
         self._ids[s.name] = row[0]
 
     def _let_go(self) -> None:
@@ -317,6 +321,27 @@ class SqliteStore:
 
         return self._guarded("cannot be read", read)
 
+    # -- notes
+
+    def notes(self, kind: str) -> dict[str, bytes]:
+        return dict(self._read(_note, "SELECT key, value FROM note WHERE kind = ?", kind))
+
+    def put_notes(self, kind: str, changes: Mapping[str, bytes | None]) -> None:
+        self._guarded("cannot be written", lambda connection: self._put_notes(connection, kind, changes))
+
+    def _put_notes(self, connection: sqlite3.Connection, kind: str, changes: Mapping[str, bytes | None]) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            gone = [(kind, key) for key, value in changes.items() if value is None]
+            connection.executemany("DELETE FROM note WHERE kind = ? AND key = ?", gone)
+            put = [(kind, key, value) for key, value in changes.items() if value is not None]
+            _put(connection, _PUT_NOTE, put)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
     # -- forgetting
 
     def prune(self, limit: int) -> int:
@@ -337,8 +362,13 @@ class SqliteStore:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        for cache in (self._ids, self._schedules, self._occurrences, self._tokens):
-            cache.clear()
+        for (token,) in tokens:
+            self._tokens.pop(token, None)
+        if occurrences or schedules:
+            self._occurrences.clear()
+        if schedules:
+            self._schedules.clear()
+            self._ids.clear()
         return len(tokens) + len(occurrences) + len(schedules)
 
     def _old_tokens(self, connection: sqlite3.Connection, now: datetime, limit: int) -> list[tuple[Any, ...]]:
@@ -414,21 +444,42 @@ class SqliteStore:
         self._forget_cached()
 
 
-def _insert(connection: sqlite3.Connection, table: str, rows: list[tuple[Any, ...]]) -> None:
-    """Many rows in one statement: each statement hands the interpreter over to the event loop and waits for it."""
-    whole = len(rows) - len(rows) % ROWS_AT_ONCE
-    for start in range(0, whole, ROWS_AT_ONCE):
-        some = rows[start : start + ROWS_AT_ONCE]
+_PUT_SCHEDULE = (
+    f"INSERT INTO schedule (id, {_SCHEDULE}) VALUES {{rows}} ON CONFLICT (id) DO UPDATE SET title = excluded.title,"
+    " known_since = excluded.known_since, newest = excluded.newest, once = excluded.once, touched = excluded.touched"
+)
+_PUT_OCCURRENCE = "INSERT OR REPLACE INTO occurrence VALUES {rows}"
+_PUT_TOKEN = "INSERT OR REPLACE INTO token VALUES {rows}"
+_PUT_NOTE = "INSERT OR REPLACE INTO note VALUES {rows}"
+
+
+def _put(connection: sqlite3.Connection, sql: str, rows: list[tuple[Any, ...]]) -> None:
+    for some in _portions(rows):
         row = f"({', '.join('?' * len(some[0]))})"
         values = [value for each in some for value in each]
-        connection.execute(f"INSERT OR REPLACE INTO {table} VALUES {', '.join([row] * ROWS_AT_ONCE)}", values)
-    if whole < len(rows):
-        row = f"({', '.join('?' * len(rows[0]))})"
-        connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES {row}", rows[whole:])
+        connection.execute(sql.format(rows=", ".join([row] * len(some))), values)
+
+
+def _portions(rows: list[T]) -> Iterator[list[T]]:
+    """Cut into lengths of powers of two, so that few different statements are ever made, and all stay compiled."""
+    start = 0
+    while left := len(rows) - start:
+        length = min(1 << (left.bit_length() - 1), ROWS_AT_ONCE)
+        yield rows[start : start + length]
+        start += length
 
 
 def _count(row: tuple[Any, ...]) -> int:
     return int(row[0])
+
+
+def _note(row: tuple[Any, ...]) -> tuple[str, bytes]:
+    key, value = row
+    return key, bytes(value)
+
+
+def _schedule_row(s: Schedule) -> tuple[Any, ...]:
+    return s.name, s.title, _stored(s.known_since), _stored(s.newest), s.once, _stored(s.touched)
 
 
 def _schedule(row: Iterable[Any]) -> Schedule:

@@ -18,4 +18,6 @@ sockets, and answer the same bytes. The machine should have nothing else to do: 
     footprint.py   import, idle CPU, memory, start
     goals.py       the goals, and what was measured for them
     table.py       text
+
+By itself, `python -m tests.bench.peer_worker` compares hours by the gate with stopping and starting a worker.
 """

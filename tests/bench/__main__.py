@@ -16,6 +16,7 @@ PARTS = {
     "claims": "G4 G5, and half of G6",
     "applications": "G6",
     "rows": "G7",
+    "windows": "G14",
     "footprint": "G11 G12 G13 G15",
 }
 

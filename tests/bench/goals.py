@@ -96,6 +96,8 @@ def _ratios() -> Iterator[Ratio]:
         yield Ratio(g6, _claim("gate", n), _application("redis", n), _rate)
     g7 = Goal("G7", f"claims/s, {ROWS} connections: full ledger of empty", True, 0.7, 0.85)
     yield Ratio(g7, Key("rows", "full", ROWS), Key("rows", "empty", ROWS), _rate)
+    g14 = Goal("G14", "is it open and until when, per second: of croniter's get_prev and get_next", True, 50.0, 300.0)
+    yield Ratio(g14, Key("window", "gate", Shape(1)), Key("window", "croniter", Shape(1)), _rate)
 
 
 RATIOS = tuple(_ratios())

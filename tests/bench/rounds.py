@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bench import ledgers, peers
+from tests.bench import ledgers, peers, windows
 from tests.bench.frames import GET_INFO, Shape
 from tests.bench.loadgen import Result
 from tests.bench.processes import Bench, Target, answer_to, answer_to_claim
@@ -20,7 +20,7 @@ SYNCS = 200
 
 
 class Key(NamedTuple):
-    """What was measured: check, storm, claim, application or rows; of which server; how it was asked."""
+    """What was measured: check, storm, claim, application, rows or window; of which server; how it was asked."""
 
     what: str
     server: str
@@ -49,6 +49,7 @@ class Rounds:
             "claims": self._claims,
             "applications": self._applications,
             "rows": self._tables,
+            "windows": self._windows,
         }
 
     def run(self, parts: Iterable[str]) -> None:
@@ -140,6 +141,15 @@ class Rounds:
                 return self._bench.claim(gate, ROWS, since)
 
         self._turn(("full", lambda: claim(full)), ("empty", lambda: claim(None)), what="rows", shape=ROWS)
+
+    def _windows(self) -> None:
+        seconds = self._bench.pace.seconds
+        self._turn(
+            ("gate", lambda: windows.gate(seconds)),
+            ("croniter", lambda: windows.other(seconds)),
+            what="window",
+            shape=Shape(1),
+        )
 
 
 def _later(measure: Callable[..., Result], *arguments: str | int | Shape | Target) -> Callable[[], Result]:

@@ -15,6 +15,7 @@ WORDS = {
     "claim": "claim",
     "application": "claim by an asyncio application",
     "rows": "claim, ledger full or empty",
+    "window": "hours: state and next change",
 }
 
 

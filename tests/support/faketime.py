@@ -65,6 +65,38 @@ class FakeTime:
         return env
 
 
+class StepTime:
+    """A wall clock that a test sets while processes run: `step` sets it to the real time plus so much. `file`: its own.
+
+    Monotonic clock, boot time and sleeps stay real, as when somebody sets the clock; `time.sleep` does not work.
+    """
+
+    def __init__(self, library: Path, file: Path) -> None:
+        self.library = library
+        self.file = file
+        self.offset = timedelta()
+        self.step(timedelta())
+
+    def step(self, offset: timedelta) -> None:
+        new = self.file.with_suffix(".new")
+        new.write_text(f"{offset.total_seconds():+.6f}\n")
+        new.rename(self.file)
+        self.offset = offset
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.offset
+
+    def env(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Give the environment for a process whose clock is this one."""
+        return {
+            **(os.environ if base is None else base),
+            "LD_PRELOAD": str(self.library),
+            "FAKETIME_TIMESTAMP_FILE": str(self.file),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+
 def remove_leftovers() -> None:
     """Remove what killed processes left in /dev/shm. Those of living processes and of other users stay."""
     for path in SHM.glob("*faketime_s*_*"):

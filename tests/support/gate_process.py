@@ -105,7 +105,7 @@ class RawClient:
 
 def frame(method: str, *, more: bool = False, oneway: bool = False, **parameters: Any) -> bytes:
     """One call as it stands on the wire."""
-    if method.startswith(("Send.", "Control.")):
+    if method.startswith(("Send.", "Fetch.", "Control.")):
         method = "io.schedulegate." + method
     call: dict[str, Any] = {"method": method, "parameters": parameters}
     if more:

@@ -1,19 +1,23 @@
 """A gate in this process: real sockets, a store in memory, trio's clock. For limits that take seconds."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import trio
 
 from gate import sockets
 from gate.clock import SystemClock
+from gate.control import About, Control
 from gate.engine import Engine
-from gate.interface import Tzdata
-from gate.reactor import Limits, Reactor
+from gate.fetch import FetchEngine
+from gate.overrides import NO_OVERRIDES
+from gate.reactor import Connection, Limits, Reactor
+from gate.reloader import Reloader
 from gate.rules import policies
-from gate.server import About, Server, Steering
+from gate.server import Server
 from gate.stores.memory import MemoryStore
 from gate.timers import Timers
 from gate.writer import Inline, Work
@@ -31,12 +35,27 @@ async def inline_gate(path: Path, limits: Limits | None = None) -> AsyncIterator
         engine.delivered(works)
         reactor.flush()
 
-    limits = limits or Limits()
+    def flush() -> None:
+        reactor.flush()
+
+    def connections() -> list[Connection]:
+        return list(reactor.connections.values())
+
+    def hung_up(connection: Connection) -> None:
+        fetch.hung_up(connection)
+        engine.hung_up(connection)
+
+    def aside(work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        then(work())
+
+    limits, reloader = limits or Limits(), Reloader(lambda: None, clock.now)
     engine = Engine(policies(()), Inline(store, arrived).submit, timers.after)
-    about = About("0", 0, datetime.now(UTC), path, None, None, Tzdata(source="none", version=""))
-    steering = Steering(frozenset(), frozenset())
-    server = Server(about, engine, store, steering, lambda: list(reactor.connections.values()), limits)
-    reactor = Reactor(limits, timers, clock.now, server.serve, engine.flush, engine.hung_up)
+    rules = reloader.current.rules
+    fetch = FetchEngine(rules, NO_OVERRIDES, clock.now, timers.after, engine.query, flush, limits.unread_bytes)
+    about = About("0", 0, datetime.now(UTC), path, None, [])
+    control = Control(about, engine, fetch, store, reloader, connections, limits, clock.now, aside, flush)
+    server = Server("0", engine, fetch, control)
+    reactor = Reactor(limits, timers, clock.now, server.serve, engine.flush, hung_up)
     with sockets.listen(path) as listener:
         reactor.listen(listener)
         async with trio.open_nursery() as nursery:

@@ -1,0 +1,289 @@
+"""What `io.schedulegate.Control` answers: the state of everything, and what operators order."""
+
+import logging
+import os
+import pwd
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gate import errors, explain, interface, peer, status
+from gate.engine import Engine, Request
+from gate.fetch import FetchEngine, Who
+from gate.interface import NotAnInstant, instant
+from gate.reactor import Connection, Limits
+from gate.reload import Loaded
+from gate.reloader import Reloader
+from gate.stores.base import Store, Titled
+from gate.week import week
+
+log = logging.getLogger("gate.server")
+
+SCHEDULES_SHOWN = 1000
+HISTORY_SHOWN = 100
+RULES_SHOWN = 1000
+WATCHERS_SHOWN = 1000
+WARNINGS_SHOWN = 100
+UNASKED_AFTER = timedelta(minutes=10)
+"""How long after its start the gate says which rules nobody has asked for."""
+
+
+class About(NamedTuple):
+    """What the gate says of itself."""
+
+    version: str
+    pid: int
+    started: datetime
+    socket: Path
+    state: Path | None
+    warnings: list[str]
+    """What was wrong at the start and is not of the configuration."""
+
+
+class Control:
+    """Serves `io.schedulegate.Control`.
+
+    `aside` runs a function beside the event loop and hands over what it returned, or the exception. `flush` writes the
+    answers that were made.
+    """
+
+    def __init__(
+        self,
+        about: About,
+        engine: Engine,
+        fetch: FetchEngine,
+        store: Store,
+        reloader: Reloader,
+        connections: Callable[[], list[Connection]],
+        limits: Limits,
+        now: Callable[[], datetime],
+        aside: Callable[[Callable[[], Any], Callable[[Any], None]], None],
+        flush: Callable[[], None],
+    ) -> None:
+        self._about = about
+        self._engine = engine
+        self._fetch = fetch
+        self._store = store
+        self._reloader = reloader
+        self._connections = connections
+        self._limits = limits
+        self._now = now
+        self._aside = aside
+        self._flush = flush
+        self.methods: dict[str, Callable[[Request, Any], None]] = {
+            "io.schedulegate.Control.Status": self._status,
+            "io.schedulegate.Control.History": self._history,
+            "io.schedulegate.Control.Resend": self._resend,
+            "io.schedulegate.Control.Why": self._why,
+            "io.schedulegate.Control.Week": self._week,
+            "io.schedulegate.Control.Override": self._override,
+            "io.schedulegate.Control.Reload": self._reload,
+        }
+
+    # -- inspecting
+
+    def _status(self, request: Request, asked: interface.StatusIn) -> None:
+        limit = SCHEDULES_SHOWN if asked.limit is None else asked.limit
+
+        query = partial(status.lists, limit)
+        self._large(request, partial(self._engine.query, query), self._status_reply)
+
+    def _status_reply(self, lists: status.Lists) -> interface.StatusOut:
+        connections = self._connections()
+        engine, fetch, about, loaded = self._engine, self._fetch, self._about, self._reloader.current
+        problem = lists.problem or engine.problem
+        watchers = list(fetch.watchers())
+        return interface.StatusOut(
+            version=about.version,
+            pid=about.pid,
+            started=about.started,
+            now=lists.now,
+            socket=str(about.socket),
+            state=None if about.state is None else str(about.state),
+            config=None if loaded.file is None else str(loaded.file),
+            store=interface.StoreInfo(
+                kind=self._store.kind,
+                url=self._store.url,
+                healthy=problem is None,
+                problem=problem,
+                bytes=lists.size,
+            ),
+            tzdata=loaded.tzdata,
+            connections=len(connections),
+            counts=interface.Counts(**{decision.value: count for decision, count in engine.counts.items()}),
+            schedules=[status.schedule_info(listed) for listed in lists.schedules],
+            schedules_total=lists.schedules_total,
+            doubts=[status.occurrence_info(titled) for titled in lists.doubts],
+            doubts_total=lists.doubts_total,
+            holders=[status.holder_info(connection) for connection in connections if connection.holder is not None],
+            rules=[status.rule_info(state) for state in fetch.rules.states(lists.now, fetch.overrides)[:RULES_SHOWN]],
+            rules_total=len(fetch.rules.rules),
+            watchers=[status.watcher_info(watcher, group) for watcher, group in watchers[:WATCHERS_SHOWN]],
+            watchers_total=len(watchers),
+            overrides=[order.info() for order in fetch.overrides.in_force(lists.now)],
+            config_loaded=loaded.at,
+            config_problem=self._reloader.problem,
+            warnings=self._warnings(loaded, lists.now),
+        )
+
+    def _warnings(self, loaded: Loaded, now: datetime) -> list[str]:
+        rules = self._fetch.rules.rules
+        known = {rule.name for rule in rules}
+        found = [*self._about.warnings, *loaded.warnings]
+        found += [
+            f"the override of rule {order.rule} has no effect: the configuration has no such rule any more"
+            for order in self._fetch.overrides.in_force(now)
+            if order.rule not in known
+        ]
+        if now - self._about.started >= UNASKED_AFTER:
+            found += self._fetch.asked.warnings(rules)
+        more = len(found) - WARNINGS_SHOWN
+        return found if more <= 0 else [*found[:WARNINGS_SHOWN], f"and {more} more warnings"]
+
+    def _history(self, request: Request, asked: interface.HistoryIn) -> None:
+        try:
+            since = None if asked.since is None else instant(asked.since)
+        except NotAnInstant:
+            request.fail(errors.InvalidParameter(parameter="since"))
+            return
+        limit = HISTORY_SHOWN if asked.limit is None else asked.limit
+
+        def answer(found: list[Titled]) -> interface.HistoryOut:
+            return interface.HistoryOut(occurrences=[status.occurrence_info(titled) for titled in found])
+
+        query = partial(self._engine.query, lambda store: store.history(asked.schedule, since, limit))
+        self._large(request, query, answer)
+
+    def _why(self, request: Request, asked: interface.WhyIn) -> None:
+        now = self._now()
+        try:
+            at = now if asked.at is None else instant(asked.at)
+            verdict = self._fetch.why(asked.worker, asked.queue, at)
+        except NotAnInstant:
+            request.fail(errors.InvalidParameter(parameter="at"))
+        except errors.InvalidWorker as error:
+            request.fail(error)
+        else:
+            words = explain.words(verdict, asked.worker, asked.queue, at, now, self._fetch.rules)
+            request.reply(
+                interface.WhyOut(
+                    open=verdict.open,
+                    until=verdict.until,
+                    reason=verdict.reason,
+                    at=at,
+                    rule=verdict.rule,
+                    line=verdict.line,
+                    words=words,
+                )
+            )
+
+    def _week(self, request: Request, asked: interface.WeekIn) -> None:
+        config, rules, ordered = self._reloader.current.config, self._fetch.rules, self._fetch.overrides
+        work = partial(week, config, rules, ordered, asked, self._now())
+        self._large(request, partial(self._aside, work), lambda answer: answer)
+
+    def _large(
+        self,
+        request: Request,
+        start: Callable[[Callable[[Any], None]], None],
+        reply: Callable[[Any], interface.Reply],
+    ) -> None:
+        """Answers of this kind are large: a peer gets one at a time, and none while it leaves others unread.
+
+        `start` begins to make one; what it is given takes the outcome.
+        """
+        connection, limits = connection_of(request), self._limits
+
+        def then(outcome: Any) -> None:
+            connection.queries.popleft()
+            if connection.queries:
+                connection.queries[0]()
+            if isinstance(outcome, errors.CallError):
+                request.fail(outcome)
+            elif isinstance(outcome, Exception):
+                self._engine.failed(request, outcome)
+            elif connection.backlog > limits.unread_bytes:
+                request.fail(errors.AnswersUnread(limit=limits.unread_bytes))
+            elif sum(other.backlog for other in self._connections()) > limits.unread_bytes_of_all:
+                request.fail(errors.AnswersUnread(limit=limits.unread_bytes_of_all))
+            else:
+                request.reply(reply(outcome))
+
+        connection.queries.append(partial(start, then))
+        if len(connection.queries) == 1:
+            connection.queries[0]()
+
+    # -- steering
+
+    def _resend(self, request: Request, asked: interface.ResendIn) -> None:
+        who = self._steers(request, "Resend")
+        if who is None:
+            return
+        try:
+            at = instant(asked.at)
+        except NotAnInstant:
+            request.fail(errors.InvalidParameter(parameter="at"))
+            return
+        extra = {"schedule": asked.schedule, "at": at, "uid": who.uid, "pid": who.pid}
+        log.info("a resend was asked for", extra=extra)
+        self._engine.resend(request, asked.schedule, at)
+
+    def _override(self, request: Request, asked: interface.OverrideIn) -> None:
+        who = self._steers(request, "Override")
+        if who is not None:
+            self._fetch.order(asked, who, partial(self._ordered, request))
+
+    def _ordered(self, request: Request, outcome: interface.OverrideOut | Exception) -> None:
+        if isinstance(outcome, interface.OverrideOut | errors.CallError):
+            request.answer(outcome)
+        else:
+            self._engine.failed(request, outcome)
+
+    def _reload(self, request: Request, _: interface.Empty) -> None:
+        who = self._steers(request, "Reload")
+        if who is not None:
+            log.info("a reload was asked for", extra={"uid": who.uid, "pid": who.pid})
+            self._reloader.ask(partial(self._reloaded, request))
+
+    def _reloaded(self, request: Request, outcome: Loaded | errors.ConfigError) -> None:
+        if isinstance(outcome, errors.ConfigError):
+            request.fail(errors.InvalidConfig(source=outcome.source, findings=outcome.findings))
+        else:
+            request.reply(interface.ReloadOut(warnings=outcome.warnings))
+        self._flush()
+
+    def _steers(self, request: Request, what: str) -> Who | None:
+        """Who asks, if they may steer; else the request is refused here."""
+        connection = connection_of(request)
+        if self._may_steer(connection):
+            return Who(_user(connection.uid), connection.uid, connection.pid)
+        if not connection.refused:
+            connection.refused = True
+            log.warning("refused to steer: %s", what, extra={"uid": connection.uid, "pid": connection.pid})
+        request.fail(errors.PermissionDenied())
+        return None
+
+    def _may_steer(self, connection: Connection) -> bool:
+        steering = self._reloader.current.steering
+        if connection.uid in (0, os.geteuid()) or connection.uid in steering.users:
+            return True
+        try:
+            belongs = peer.groups(connection.sock) | {connection.gid}
+        except OSError:
+            belongs = frozenset({connection.gid})
+        return not belongs.isdisjoint(steering.groups)
+
+
+def connection_of(request: Request) -> Connection:
+    """Requests of the server come from its connections."""
+    assert isinstance(request.caller, Connection)
+    return request.caller
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,303 @@
+"""May this worker start a job now: answers, those who watch them, and what operators ordered over the hours.
+
+Every answer comes from memory. Watchers are grouped by what they ask; a group has one answer, and is told when it
+changes: at the edge of a window, by an override, by another configuration, after a step of the clock.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from gate import errors, overrides
+from gate.asked import Asked
+from gate.engine import Timer
+from gate.fetchrules import FetchRules, Verdict, WhyVerdict
+from gate.interface import CheckIn, CheckOut, OverrideIn, OverrideOut, Reply, Steer, WatchIn
+from gate.overrides import Overrides
+from gate.stores.base import Store
+from gate.wire import Slot
+
+log = logging.getLogger("gate.fetch")
+
+NOTES = "override"
+"""The kind of the store's notes that hold overrides."""
+KEPT = timedelta(days=7)
+"""How long an override that has ended stays: a clock that was set forward by mistake is set back again."""
+WORKER_BYTES = 256
+QUEUES = 1000
+QUEUE_BYTES = 512
+SESSION_CHARACTERS = 128
+LONGEST_HOP_SECONDS = 60.0
+"""A wait for an edge is cut into hops, since the wall clock may be slewed meanwhile."""
+LAST_HOP_SECONDS = 0.5
+SHORTEST_HOP_SECONDS = 0.0005
+
+Key = tuple[str, tuple[str, ...] | None]
+
+
+class Watcher(Protocol):
+    """A connection, as this engine sees it."""
+
+    closed: bool
+    watching: bool
+    uid: int
+    gid: int
+    pid: int
+    since: datetime
+
+    @property
+    def backlog(self) -> int: ...
+    def reply(self, slot: Slot, reply: Reply, *, continues: bool = False) -> None: ...
+    def fail(self, slot: Slot, error: errors.CallError) -> None: ...
+
+
+class Who(NamedTuple):
+    """Whoever steers: the name of the user, and what the kernel says of the process."""
+
+    name: str
+    uid: int
+    pid: int
+
+
+class Group:
+    """All who watch the same question, and the answer that they have."""
+
+    __slots__ = ("answer", "queues", "watchers", "worker")
+
+    def __init__(self, worker: str, queues: tuple[str, ...] | None, answer: CheckOut) -> None:
+        self.worker = worker
+        self.queues = queues
+        self.answer = answer
+        self.watchers: dict[Watcher, Slot] = {}
+
+
+class FetchEngine:
+    """Answers Check and Watch, and takes overrides.
+
+    `query`: asks the store in its thread; what is given as its second argument gets the outcome, or the exception.
+    `flush`: writes all answers that were made. `unread_bytes`: a watcher that leaves more unread is not told any more.
+    """
+
+    def __init__(
+        self,
+        rules: FetchRules,
+        ordered: Overrides,
+        now: Callable[[], datetime],
+        after: Callable[[float, Callable[[], None]], Timer],
+        query: Callable[[Callable[[Store], Any], Callable[[Any], None]], None],
+        flush: Callable[[], None],
+        unread_bytes: int,
+    ) -> None:
+        self.rules = rules
+        self.overrides = ordered
+        self.asked = Asked()
+        self._now = now
+        self._after = after
+        self._query = query
+        self._flush = flush
+        self._unread_bytes = unread_bytes
+        self._groups: dict[Key, Group] = {}
+        self._watching: dict[Watcher, Group] = {}
+        self._edge: datetime | None = None
+        self._timer: Timer | None = None
+        self._orders: deque[Callable[[], bool]] = deque()
+        """Overrides that wait for their turn; the first is being written down."""
+
+    # -- what workers ask
+
+    def check(self, asked: CheckIn) -> CheckOut:
+        """Answer `io.schedulegate.Fetch.Check`; raises InvalidWorker."""
+        _check_names(asked.worker, asked.queues)
+        self.asked.note(asked.worker, asked.queues)
+        return self._answer(asked.worker, asked.queues, self._now())
+
+    def watch(self, watcher: Watcher, slot: Slot, asked: WatchIn) -> None:
+        """Answer `io.schedulegate.Fetch.Watch`: with `more`, now and at every change; raises InvalidWorker."""
+        _check_names(asked.worker, asked.queues)
+        if not 1 <= len(asked.session) <= SESSION_CHARACTERS:
+            reason = f"{len(asked.session)} characters are given, 1 to {SESSION_CHARACTERS} are allowed"
+            raise errors.InvalidWorker(field="session", reason=reason)
+        if watcher.watching:
+            reason = "this connection watches already, and answers come in order: watch on a connection of its own"
+            raise errors.InvalidWorker(field="session", reason=reason)
+        self.asked.note(asked.worker, asked.queues)
+        answer = self._answer(asked.worker, asked.queues, self._now())
+        streams = slot.call is not None and slot.call.more and not slot.call.oneway
+        if streams:
+            self._join(watcher, slot, asked, answer)
+        watcher.reply(slot, answer, continues=streams)
+
+    def _join(self, watcher: Watcher, slot: Slot, asked: WatchIn, answer: CheckOut) -> None:
+        queues = None if asked.queues is None else tuple(asked.queues)
+        group = self._groups.get((asked.worker, queues))
+        if group is None:
+            group = self._groups[asked.worker, queues] = Group(asked.worker, queues, answer)
+        elif group.answer != answer:  # an edge is here, and its timer will go off at any moment
+            self._tell(group, answer)
+        group.watchers[watcher] = slot
+        self._watching[watcher] = group
+        watcher.watching = True
+        if answer.until is not None and (self._edge is None or answer.until < self._edge):
+            self._arm()
+
+    def hung_up(self, watcher: Watcher) -> None:
+        """A connection closed."""
+        group = self._watching.pop(watcher, None)
+        if group is None:
+            return
+        watcher.watching = False
+        del group.watchers[watcher]
+        if not group.watchers:
+            del self._groups[group.worker, group.queues]
+
+    def watchers(self) -> Iterator[tuple[Watcher, Group]]:
+        """Who watches, and what."""
+        yield from self._watching.items()
+
+    def why(self, worker: str, queue: str | None, at: datetime) -> WhyVerdict:
+        """Which rule and line decide; raises InvalidWorker."""
+        _check_names(worker, None if queue is None else [queue])
+        return self.rules.why(worker, queue, at, self.overrides)
+
+    def _answer(self, worker: str, queues: Iterable[str] | None, now: datetime) -> CheckOut:
+        verdict = self.rules.answer(worker, None if queues is None else tuple(queues), now, self.overrides)
+        return _reply(verdict)
+
+    # -- what changes answers
+
+    def take(self, rules: FetchRules) -> None:
+        """Answer by these rules from now on, and tell all whose answer that changes."""
+        self.rules = rules
+        self._tell_all(self._now())
+
+    def jumped(self) -> None:
+        """The clock was set, or the machine slept: everybody is told anew, whether anything changed or not."""
+        now = self._now()
+        for group in list(self._groups.values()):
+            self._tell(group, self._answer(group.worker, group.queues, now))
+        self._flush()
+        self._arm()
+
+    def _tell_all(self, now: datetime) -> None:
+        for group in list(self._groups.values()):
+            answer = self._answer(group.worker, group.queues, now)
+            if answer != group.answer:
+                self._tell(group, answer)
+        self._flush()
+        self._arm()
+
+    def _tell(self, group: Group, answer: CheckOut) -> None:
+        group.answer = answer
+        for watcher, slot in list(group.watchers.items()):
+            if watcher.backlog > self._unread_bytes:
+                self.hung_up(watcher)
+                watcher.fail(slot, errors.AnswersUnread(limit=self._unread_bytes))
+            else:
+                watcher.reply(slot, answer, continues=True)
+
+    def _arm(self) -> None:
+        """Wake at the next edge, never before it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        edges = (group.answer.until for group in self._groups.values())
+        self._edge = min((edge for edge in edges if edge is not None), default=None)
+        if self._edge is not None:
+            left = (self._edge - self._now()).total_seconds()
+            hop = min(left / 2, LONGEST_HOP_SECONDS) if left > LAST_HOP_SECONDS else left
+            self._timer = self._after(max(hop, SHORTEST_HOP_SECONDS), self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        now = self._now()
+        if self._edge is None or now < self._edge:
+            self._arm()
+            return
+        for group in list(self._groups.values()):
+            if group.answer.until is not None and group.answer.until <= now:
+                self._tell(group, self._answer(group.worker, group.queues, now))
+        self._flush()
+        self._arm()
+
+    # -- overrides
+
+    def order(self, asked: OverrideIn, who: Who, then: Callable[[OverrideOut | Exception], None]) -> None:
+        """Take an override: it is on disk, and on the wire to every watcher, before `then` gets the answer.
+
+        `then` gets NoSuchRule or InvalidOverride for one that may not be, and StoreError when it cannot be kept.
+        """
+        self._orders.append(partial(self._order, asked, who, then))
+        if len(self._orders) == 1:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """One at a time: each is made from the table that the one before it left."""
+        while self._orders and not self._orders[0]():
+            self._orders.popleft()
+
+    def _order(self, asked: OverrideIn, who: Who, then: Callable[[OverrideOut | Exception], None]) -> bool:
+        """Whether it is on its way to the store, or answered already."""
+        now = self._now()
+        names = [rule.name for rule in self.rules.rules]
+        try:
+            after = self.overrides.expire(now - KEPT).order(asked, names, who.name, who.uid, now)
+        except errors.CallError as error:
+            then(error)
+            return False
+        changes = overrides.changes(self.overrides, after)
+        ordered = partial(self._ordered, asked, who, after, then)
+        self._query(lambda store: store.put_notes(NOTES, changes), ordered)
+        return True
+
+    def _ordered(
+        self,
+        asked: OverrideIn,
+        who: Who,
+        after: Overrides,
+        then: Callable[[OverrideOut | Exception], None],
+        outcome: Exception | None,
+    ) -> None:
+        if isinstance(outcome, Exception):
+            then(outcome)
+        else:
+            self.overrides, now = after, self._now()
+            log.warning("%s", _in_words(asked, who), extra={"rule": asked.rule, "uid": who.uid, "pid": who.pid})
+            self._tell_all(now)
+            then(OverrideOut(overrides=[order.info() for order in after.in_force(now)]))
+        self._orders.popleft()
+        self._go_on()
+
+
+def _reply(verdict: Verdict) -> CheckOut:
+    return CheckOut(
+        open=verdict.open,
+        queues=None if verdict.queues is None else list(verdict.queues),
+        excluded=None if verdict.excluded is None else list(verdict.excluded),
+        until=verdict.until,
+        limited=False,
+        place=True,
+        reason=verdict.reason,
+    )
+
+
+def _in_words(asked: OverrideIn, who: Who) -> str:
+    if asked.action is Steer.AUTO:
+        return f"{who.name} took back the override of rule {asked.rule}"
+    return f"{who.name} ordered {asked.action.value} for rule {asked.rule} until {asked.until}: {asked.note}"
+
+
+def _check_names(worker: str, queues: list[str] | None) -> None:
+    if not 1 <= (size := len(worker.encode())) <= WORKER_BYTES:
+        raise errors.InvalidWorker(field="worker", reason=f"{size} bytes are given, 1 to {WORKER_BYTES} are allowed")
+    if queues is None:
+        return
+    if len(queues) > QUEUES:
+        reason = f"{len(queues)} names are given, at most {QUEUES} are allowed"
+        raise errors.InvalidWorker(field="queues", reason=reason)
+    for index, queue in enumerate(queues):
+        if not 1 <= (size := len(queue.encode())) <= QUEUE_BYTES:
+            reason = f"{size} bytes are given, 1 to {QUEUE_BYTES} are allowed"
+            raise errors.InvalidWorker(field=f"queues[{index}]", reason=reason)

@@ -1,0 +1,319 @@
+"""Permits: who may run a job now, where limits are shared by many processes. Places are reserved, bound, given back.
+
+The state is explicit and nothing here does I/O: time, limits and identities are handed in. After whatever happened,
+`tick` says who is to be woken and when to come back. Source: design 3.2 and 5.1.
+
+A permit belongs to its process, not to its connection: when a connection closes, the places stay taken until the
+process takes them back (`restore`), or is dead and its grace is over.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from gate.holders import Record
+from gate.offers import OFFER_SECONDS, Offers
+from gate.permit import Answer, Ask, Bound, Choice, Held, Permit, PoolStatus, Restored, Tick, pools_of
+from gate.places import Places
+from gate.pools import Limits
+from gate.waitlist import Connection, Process
+
+GRACE_SECONDS = 2.0
+"""How long places stay taken whose process is dead, cannot be told, or did not name them when it restored."""
+
+
+class Permits:
+    """All permits and all who wait. `started`: when the gate did; `grace` and `offer` in seconds."""
+
+    def __init__(self, started: datetime, grace: float = GRACE_SECONDS, offer: float = OFFER_SECONDS) -> None:
+        self._grace = timedelta(seconds=grace)
+        self._held_until = started + self._grace
+        self._places = Places()
+        self._offers = Offers(self._places, offer)
+        self._dying: dict[Process, datetime] = {}
+        self._orphans: dict[str, datetime] = {}
+        """Permits that their process did not name when it restored others."""
+        self._lost: list[Permit] = []
+        self._gone: list[Process] = []
+
+    # -- asking, and giving back
+
+    def acquire(self, ask: Ask, limits: Limits, now: datetime) -> Answer:
+        """Reserve one place in every pool of each choice that has room in all of its pools.
+
+        The same id asked again gets the same answer. Whoever is refused, in all or in part, waits from now on.
+        """
+        held = self._places.get(ask.permit)
+        if held is not None:
+            return self._ask_again(held, ask)
+        self._dying.pop(ask.process, None)
+        self._settle(limits, now)
+        key = (ask.process, ask.session)
+        mine, unheard = self._offers.promised_to(key), self._unheard(now)
+        granted, left_out = list[Choice](), list[Choice]()
+        for choice in ask.choices:
+            fits = not choice.pools or (not unheard and self._offers.has_room(choice.pools, mine, limits, now))
+            (granted if fits else left_out).append(choice)
+        reason, until = self._offers.shortage(left_out, mine, limits, now)
+        if unheard:
+            reason, until = _not_said(unheard), self._held_until
+        if left_out:
+            self._offers.wait(ask, left_out, now)
+        else:
+            self._offers.leave(key)
+        if not granted:
+            reason = reason or "no queue was asked for"
+            return Answer(permit=None, granted=(), left_out=tuple(left_out), reason=reason, until=until)
+        return self._reserve(ask, tuple(granted), tuple(left_out), limits, now)
+
+    def _reserve(
+        self, ask: Ask, granted: tuple[Choice, ...], left_out: tuple[Choice, ...], limits: Limits, now: datetime
+    ) -> Answer:
+        permit = Permit(
+            id=ask.permit,
+            worker=ask.worker,
+            session=ask.session,
+            process=ask.process,
+            connection=ask.connection,
+            since=now,
+            granted=granted,
+            left_out=left_out,
+            pools=pools_of(granted),
+        )
+        for name in permit.pools:
+            self._places.pool(name).give(limits(name), now)
+        self._places.put(permit)
+        return self._granted(permit)
+
+    def _granted(self, permit: Permit) -> Answer:
+        pools = ", ".join(sorted(pools_of(permit.granted)))
+        return Answer(
+            permit=permit.id,
+            granted=permit.granted,
+            left_out=permit.left_out,
+            reason=f"a place of {pools}" if pools else "no limit applies",
+            record=self._places.holders.record(permit.process),
+        )
+
+    def _ask_again(self, held: Permit, ask: Ask) -> Answer:
+        if not self._may_take(held, ask.process):
+            reason = f"permit {ask.permit!r} belongs to another process: make a new one for each fetch"
+            return Answer(permit=None, granted=(), left_out=ask.choices, reason=reason)
+        return self._granted(self._attach(held, ask.process, ask.connection))
+
+    def bind(self, permit_id: str, queue: str, job: str | None) -> Bound | None:
+        """A job of a queue was fetched: keep the places that it needs, and give back the others. None: unknown permit.
+
+        Where no choice of the question decides the queue, the job counts in all places that were reserved.
+        """
+        permit = self._places.get(permit_id)
+        if permit is None:
+            return None
+        self._dying.pop(permit.process, None)
+        asked = (*permit.granted, *permit.left_out)
+        choice = next((choice for choice in asked if choice.decides(queue)), None)
+        pools = permit.pools if choice is None else frozenset(choice.pools)
+        if permit.queue is None:
+            self._give_back(permit, permit.pools - pools)
+            self._has_work(permit)
+        self._orphans.pop(permit_id, None)
+        self._places.replace(permit, replace(permit, queue=queue, job=job, pools=pools))
+        return Bound(pools=pools, granted=choice in permit.granted, record=self._places.holders.record(permit.process))
+
+    def _has_work(self, permit: Permit) -> None:
+        """Whoever found a job in what he was granted asks again for the rest, if he has hands left."""
+        waiter = None if permit.session is None else self._offers.get((permit.process, permit.session))
+        if waiter is not None and waiter.permit == permit.id:
+            self._offers.leave(waiter.key)
+
+    def release(self, permit_id: str) -> Permit | None:
+        """Give all places back; idempotent. Returns what was held. It needs no limits: nothing can go wrong in it."""
+        permit = self._places.get(permit_id)
+        if permit is not None:
+            if permit.queue is None:
+                self._give_back(permit, permit.pools)
+            self._orphans.pop(permit_id, None)
+            self._places.take(permit)
+        return permit
+
+    def _give_back(self, permit: Permit, pools: Iterable[str]) -> None:
+        """Places that were reserved and not used."""
+        for name in pools:
+            self._places.pool(name).give_back(permit.since)
+
+    def get(self, permit_id: str) -> Permit | None:
+        """A permit that is held."""
+        return self._places.get(permit_id)
+
+    # -- processes and connections
+
+    def restore(
+        self,
+        worker: str,
+        process: Process,
+        connection: Connection,
+        held: Iterable[Held],
+        decided_by: Callable[[str], Choice],
+        now: datetime,
+    ) -> Restored:
+        """A process says what runs in it: that is taken back, even above a limit.
+
+        `decided_by`: the choice that decides a queue now, for permits that the gate does not know. Permits of the same
+        process and worker whose connection is gone, and that are not named, are lost after the grace.
+        """
+        self._dying.pop(process, None)
+        self._places.has_said(process)
+        named = {one.permit: one for one in held}
+        kept = [name for name, one in named.items() if self._restore(one, worker, process, connection, decided_by, now)]
+        for permit in self._places.of_process(process):
+            if permit.id not in named and permit.connection is None and permit.worker == worker:
+                self._orphans.setdefault(permit.id, now + self._grace)
+        return Restored(tuple(kept), self._places.holders.record(process))
+
+    def _restore(
+        self,
+        one: Held,
+        worker: str,
+        process: Process,
+        connection: Connection,
+        decided_by: Callable[[str], Choice],
+        now: datetime,
+    ) -> bool:
+        known = self._places.get(one.permit)
+        if known is None:
+            choice = decided_by(one.queue)
+            permit = Permit(
+                id=one.permit,
+                worker=worker,
+                session=None,
+                process=process,
+                connection=connection,
+                since=now,
+                granted=(choice,),
+                pools=frozenset(choice.pools),
+                queue=one.queue,
+                job=one.job,
+            )
+            self._places.put(permit)
+            return True
+        if not self._may_take(known, process):
+            return False
+        self._attach(known, process, connection)
+        if (known.queue, known.job) != (one.queue, one.job):
+            self.bind(one.permit, one.queue, one.job)
+        return True
+
+    def known(self, process: Process, marks: Mapping[str, int]) -> None:
+        """A process that held places before this gate started, by what the disk says: it counts with all of them.
+
+        Until it has restored or is dead, no limited place is given in the first grace after the start.
+        """
+        self._places.assume(process, dict(marks))
+
+    def recorded(self, record: Record) -> None:
+        """A record that an answer came with is on disk."""
+        self._places.holders.recorded(record)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Its permits stay with their process; whoever waited over it does not wait any more."""
+        self._offers.connection_closed(connection)
+        for permit in self._places.of_connection(connection):
+            self._places.replace(permit, replace(permit, connection=None))
+
+    def process_dead(self, process: Process, now: datetime) -> None:
+        """It is dead, or cannot be told and its connection closed: its places are lost after the grace."""
+        if self._places.holders.get(process) is not None:
+            self._dying.setdefault(process, now + self._grace)
+
+    def leave(self, process: Process, session: str) -> None:
+        """A session does not wait any more."""
+        self._offers.leave((process, session))
+
+    def forget(self, process: Process) -> bool:
+        """Whether a process holds nothing at all, so that what the disk says of it may be removed."""
+        holder = self._places.holders.get(process)
+        if holder is None or holder.permits or holder.unsaid is not None:
+            return False
+        self._places.holders.forget(process)
+        self._dying.pop(process, None)
+        return True
+
+    # -- time
+
+    def tick(self, limits: Limits, now: datetime) -> Tick:
+        """Do what is due, and offer free places. Call it after each other call, when limits change, and at `next`."""
+        self._settle(limits, now)
+        lost, gone = tuple(self._lost), tuple(self._gone)
+        self._lost.clear()
+        self._gone.clear()
+        moments = [*self._dying.values(), *self._orphans.values(), *self._offers.moments(limits, now)]
+        if self._unheard(now):
+            moments.append(self._held_until)
+        return Tick(woken=self._offers.take_woken(), lost=lost, gone=gone, next=min(moments, default=None))
+
+    def _settle(self, limits: Limits, now: datetime) -> None:
+        self._end_graces(now)
+        self._offers.expire(now)
+        self._offers.withdraw(limits, now)
+        if not self._unheard(now):
+            self._offers.serve(limits, now)
+
+    def _unheard(self, now: datetime) -> int:
+        """How many processes may still say what they hold, after a start; nothing limited is given meanwhile."""
+        if now >= self._held_until:
+            return 0
+        return sum(process not in self._dying for process in self._places.holders.silent())
+
+    def _end_graces(self, now: datetime) -> None:
+        latest = now + self._grace
+        self._held_until = min(self._held_until, latest)
+        for process, until in list(self._dying.items()):
+            self._dying[process] = min(until, latest)
+            if now >= until:
+                self._bury(process)
+        for permit_id, until in list(self._orphans.items()):
+            self._orphans[permit_id] = min(until, latest)
+            if now >= until:
+                self._lose(permit_id)
+
+    def _bury(self, process: Process) -> None:
+        del self._dying[process]
+        for permit in self._places.of_process(process):
+            self._lose(permit.id)
+        self._places.has_said(process)
+        self._places.holders.forget(process)
+        self._gone.append(process)
+
+    def _lose(self, permit_id: str) -> None:
+        if (permit := self.release(permit_id)) is not None:
+            self._lost.append(permit)
+
+    # -- who holds
+
+    def _attach(self, permit: Permit, process: Process, connection: Connection) -> Permit:
+        """Its process is back, over another connection."""
+        self._dying.pop(process, None)
+        self._orphans.pop(permit.id, None)
+        after = replace(permit, process=process, connection=connection)
+        self._places.replace(permit, after)
+        return after
+
+    def _may_take(self, permit: Permit, process: Process) -> bool:
+        """A process that cannot be told comes back as another one, within the grace of the one that it was."""
+        return permit.process == process or permit.process in self._dying
+
+    # -- for people
+
+    def pools(self) -> list[str]:
+        """The pools of which somebody holds a place, or waits for one."""
+        return sorted({*self._places.taken(), *(name for waiter in self._offers for name in waiter.pools)})
+
+    def status(self, name: str) -> PoolStatus:
+        """Who holds places of a pool, longest first, and who waits for one, in order."""
+        return self._places.status(name, self._offers)
+
+
+def _not_said(count: int) -> str:
+    who, what = ("1 process has", "it holds") if count == 1 else (f"{count} processes have", "they hold")
+    return f"after the restart of the gate {who} not said yet what {what}"

@@ -1,0 +1,94 @@
+"""Which permits are held: by id, by pool, by process and by connection. One change at a time, so that nothing leaks."""
+
+from collections.abc import Iterable, Iterator
+
+from gate.holders import Holders
+from gate.permit import Permit, PoolStatus
+from gate.pools import Pool
+from gate.waitlist import Connection, Process, Waiter
+
+
+class Places:
+    """The table of permits. Whatever is held is put in by `put` and taken out by `take`, and by nothing else."""
+
+    def __init__(self) -> None:
+        self.holders = Holders()
+        self._permits: dict[str, Permit] = {}
+        self._pools: dict[str, Pool] = {}
+        self._of_connection: dict[Connection, set[str]] = {}
+
+    def get(self, permit_id: str) -> Permit | None:
+        return self._permits.get(permit_id)
+
+    def pool(self, name: str) -> Pool:
+        """The pool of this name, made when it is first asked for."""
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = Pool(name)
+        return pool
+
+    def of_process(self, process: Process) -> list[Permit]:
+        holder = self.holders.get(process)
+        return [] if holder is None else [self._permits[permit_id] for permit_id in holder.permits]
+
+    def of_connection(self, connection: Connection) -> list[Permit]:
+        return [self._permits[permit_id] for permit_id in self._of_connection.get(connection, ())]
+
+    def put(self, permit: Permit) -> None:
+        self._permits[permit.id] = permit
+        holder = self.holders.of(permit.process)
+        holder.permits.add(permit.id)
+        holder.held.update(permit.pools)
+        for name in permit.pools:
+            self.pool(name).holders.add(permit.id)
+        if permit.connection is not None:
+            self._of_connection.setdefault(permit.connection, set()).add(permit.id)
+
+    def take(self, permit: Permit) -> None:
+        del self._permits[permit.id]
+        holder = self.holders.of(permit.process)
+        holder.permits.discard(permit.id)
+        holder.held.subtract(permit.pools)
+        for name in permit.pools:
+            self._pools[name].holders.discard(permit.id)
+        if permit.connection is not None:
+            ids = self._of_connection[permit.connection]
+            ids.discard(permit.id)
+            if not ids:
+                del self._of_connection[permit.connection]
+
+    def replace(self, before: Permit, after: Permit) -> None:
+        self.take(before)
+        self.put(after)
+
+    def assume(self, process: Process, marks: dict[str, int]) -> None:
+        """Count a process with what the disk says of it, until it says what it holds."""
+        holder = self.holders.of(process)
+        holder.marks, holder.unsaid = dict(marks), dict(marks)
+        for name, count in marks.items():
+            self.pool(name).unsaid += count
+
+    def has_said(self, process: Process) -> None:
+        """What a process was assumed to hold counts no longer."""
+        holder = self.holders.of(process)
+        for name, count in (holder.unsaid or {}).items():
+            self._pools[name].unsaid -= count
+        holder.unsaid = None
+
+    # -- for people
+
+    def taken(self) -> Iterator[str]:
+        """The pools of which a place is taken."""
+        return (name for name, pool in self._pools.items() if pool.taken)
+
+    def status(self, name: str, waiters: Iterable[Waiter]) -> PoolStatus:
+        pool = self._pools.get(name) or Pool(name)
+        held = (self._permits[permit_id] for permit_id in pool.holders)
+        return PoolStatus(
+            pool=name,
+            taken=pool.taken,
+            unsaid=pool.unsaid,
+            promised=pool.promised,
+            holders=tuple(sorted(held, key=lambda permit: (permit.since, permit.id))),
+            waiters=tuple(waiter for waiter in waiters if name in waiter.pools),
+        )

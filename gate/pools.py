@@ -1,0 +1,129 @@
+"""Places that a limit counts: pools such as "rule dicom" or "resource pacs-1", and how many places may be given now."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from math import ceil, inf
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from gate import durations
+
+
+class Ramp(Struct, frozen=True):
+    """A gentle opening: at most `count` new places every `every` seconds, until the limit may be reached."""
+
+    count: int
+    every: float
+
+    def __str__(self) -> str:
+        return f"{self.count} every {durations.text(self.every)}"
+
+
+class Limit(Struct, frozen=True, kw_only=True):
+    """What holds for a pool at an instant.
+
+    `number`: how many places; 0 gives none, None counts without a limit. `reason`: why this number, such as "limit 8 by
+    night". `until`: when it changes; None if nothing is known to change it. `opening`: since when jobs may start, which
+    is where a ramp begins.
+    """
+
+    number: int | None
+    reason: str
+    until: datetime | None = None
+    ramp: Ramp | None = None
+    opening: datetime | None = None
+
+
+Limits: TypeAlias = Callable[[str], Limit]
+"""The limit of a pool, now."""
+
+
+class Slot(Struct, frozen=True):
+    """A part of a ramp: from `start` to `end`, at most `count` new places are given."""
+
+    start: datetime
+    end: datetime
+    count: int
+
+
+def slot(limit: Limit, now: datetime) -> Slot | None:
+    """The slot of a limit's ramp at `now`; None if it has no ramp, or the ramp is over.
+
+    A ramp lasts as many slots as it takes to give all places. Source: design 5.1.
+    """
+    ramp, opening = limit.ramp, limit.opening
+    if ramp is None or opening is None or limit.number is None or now < opening:
+        return None
+    every = timedelta(seconds=ramp.every)
+    index = (now - opening) // every
+    if index >= ceil(limit.number / ramp.count):
+        return None
+    start = opening + index * every
+    return Slot(start, start + every, ramp.count)
+
+
+class Pool:
+    """The places of one pool.
+
+    `holders`: the permits that hold one each. `unsaid`: places of processes that have not said yet what they hold.
+    `promised`: places offered to those who wait. `since` and `given`: the last slot of a ramp, and the places given
+    in it.
+    """
+
+    __slots__ = ("given", "holders", "name", "promised", "since", "unsaid")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.holders: set[str] = set()
+        self.unsaid = 0
+        self.promised = 0
+        self.since: datetime | None = None
+        self.given = 0
+
+    @property
+    def taken(self) -> int:
+        """Places that are not free: jobs run in them, or may."""
+        return len(self.holders) + self.unsaid
+
+    def free(self, limit: Limit, now: datetime) -> float:
+        """Places that may be given now, those that are promised included; less than 0 where a limit became smaller."""
+        if limit.number is None:
+            return inf
+        free = limit.number - self.taken
+        part = slot(limit, now)
+        return free if part is None else min(free, part.count - self._given_in(part))
+
+    def give(self, limit: Limit, now: datetime) -> None:
+        """A place was reserved: a ramp counts it."""
+        part = slot(limit, now)
+        if part is not None:
+            self.given = self._given_in(part) + 1
+            self.since = part.start
+
+    def give_back(self, since: datetime) -> None:
+        """A place that was reserved at `since` was not used: the ramp may give it once more in the same slot."""
+        if self.since is not None and since >= self.since:
+            self.given = max(0, self.given - 1)
+
+    def _given_in(self, part: Slot) -> int:
+        return self.given if self.since == part.start else 0
+
+    def shortage(self, limit: Limit, now: datetime) -> tuple[str, datetime | None]:
+        """Why no place can be given, and until when if that is known."""
+        if limit.number == 0:
+            return f"{self.name}: {limit.reason}", limit.until
+        if limit.number is not None and self.taken >= limit.number:
+            return self._all_taken(limit.number, limit.reason), limit.until
+        part = slot(limit, now)
+        if part is not None and self._given_in(part) >= part.count:
+            return f"{self.name} opens slowly, {limit.ramp} (ramp)", part.end
+        return f"the free places of {self.name} are offered to those who wait longer", limit.until
+
+    def _all_taken(self, number: int, reason: str) -> str:
+        by = "" if reason == f"limit {number}" else f", {reason}"
+        if self.taken > number:
+            return f"{self.taken} places of {self.name} are taken and only {number} may be{by}"
+        which = "the only place" if number == 1 else f"all {number} places"
+        verb = "is" if number == 1 else "are"
+        return f"{which} of {self.name} {verb} taken (until one is free){by}"

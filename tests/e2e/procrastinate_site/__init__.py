@@ -1,0 +1,1 @@
+"""A Django project in miniature, whose worker is `manage.py procrastinate worker`."""
