@@ -27,18 +27,25 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     explain.py     P  a verdict in words
     hints.py       P  warnings: what a configuration can hardly mean
     ledger.py      P  the send table: every transition of an occurrence, and every answer to a claim
-    clock.py          the wall clock, as a thing that can be handed in
+    asked.py       P  which workers and queues were asked for, so that misspelt rules are seen
+    clock.py          the wall clock, as a thing that can be handed in; steps and suspend are noticed
     stores/           where records live: base (the protocol), memory, sqlite
     writer.py         the thread that owns the store; everything that waits goes in one transaction
     mailbox.py        what one thread leaves for the event loop
     timers.py         leases, grace and limits, on the monotonic clock
     engine.py         the one place where decisions meet the store
+    fetch.py          Check and Watch: who watches what, edges, overrides
+    reload.py         reads a configuration with the calendars, users and zones that it names
+    reloader.py       the configuration in force, and how it is replaced
     reactor.py        one trio task that reads and writes all connections
-    server.py         what each method does, and who may call it
+    server.py         what each method does
+    control.py        io.schedulegate.Control: inspecting and steering, and who may
+    status.py         the parts of a status, as they go over the wire
+    service.py        the parts of a running gate, put together
     peer.py           who is at the other end of a connection (SO_PEERCRED)
     sockets.py        the listening socket: stale ones replaced, live ones refused
     paths.py          where socket, state and configuration are when nobody says so
-    tzdata.py         which time zone data is in use
+    tzdata.py         which time zone data is in use: the newer of the system's and the wheel's
     log.py            log lines for people or as JSON
     daemon.py         arguments, signals, start and stop
     ctl/              gatectl, one module per command group

@@ -17,22 +17,18 @@ from typing import Any, NamedTuple, NoReturn
 
 import trio
 
-from gate import errors, log, overrides, paths, sockets
+from gate import errors, log, paths, sockets
 from gate.clock import Jump, SystemClock, watch_clocks
 from gate.config import Config
-from gate.control import About, Control
+from gate.control import About
 from gate.engine import Engine
 from gate.errors import GateError, StartError
-from gate.fetch import NOTES, FetchEngine
 from gate.mailbox import Mailbox
-from gate.reactor import Connection, Limits, Reactor
-from gate.reload import Loaded
+from gate.reactor import Limits, Reactor
 from gate.reloader import Reloader
-from gate.rules import policies
-from gate.server import Server
+from gate.service import Service
 from gate.stores import ledger_file, open_store
 from gate.stores.base import Store
-from gate.timers import Timers
 from gate.writer import Work, Writer
 
 logger = logging.getLogger("gate.daemon")
@@ -129,59 +125,38 @@ def _make_folder(path: Path, mode: int) -> None:
 async def _serve(settings: Settings, reloader: Reloader, store: Store, listener: socket.socket) -> bool:
     """Serve until a signal comes; returns whether the store's thread has ended."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    limits = Limits()
+    limits, clock = Limits(), SystemClock()
     _raise_descriptor_limit(limits.connections)
-    timers, clock = Timers(), SystemClock()
     mailbox: Mailbox[list[Work]] = Mailbox()
+    jumps: Mailbox[Jump] = Mailbox()
 
     def arrived() -> None:
         for works in mailbox.take():
-            engine.delivered(works)
+            service.engine.delivered(works)
 
-    def noticed(jump: Jump) -> None:
-        _log_jump(jump)
-        with suppress(trio.RunFinishedError):
-            trio_token.run_sync_soon(fetch.jumped)
-
-    def flush() -> None:
-        reactor.flush()
-
-    def connections() -> list[Connection]:
-        return list(reactor.connections.values())
-
-    def hung_up(connection: Connection) -> None:
-        fetch.hung_up(connection)
-        engine.hung_up(connection)
+    def jumped() -> None:
+        for jump in jumps.take():
+            _log_jump(jump)
+        service.fetch.jumped()
 
     def aside(work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        nursery.start_soon(_aside, work, then, flush)
+        nursery.start_soon(_aside, work, then, service.flush)
 
-    def take(loaded: Loaded) -> None:
-        engine.policy = policies(loaded.config.send)
-        fetch.take(loaded.rules)
-
-    claims = store.open_claims()
-    ordered, unreadable = overrides.from_notes(store.notes(NOTES))
     writer = Writer(store, mailbox.put)
-    engine = Engine(policies(reloader.current.config.send), writer.submit, timers.after)
-    engine.adopt(claims)
-    rules = reloader.current.rules
-    fetch = FetchEngine(rules, ordered, clock.now, timers.after, engine.query, flush, limits.unread_bytes)
-    about = About(_version(), os.getpid(), clock.now(), settings.socket, settings.state, unreadable)
-    control = Control(about, engine, fetch, store, reloader, connections, limits, clock.now, aside, flush)
-    server = Server(about.version, engine, fetch, control)
-    reactor = Reactor(limits, timers, clock.now, server.serve, engine.flush, hung_up)
-    reloader.take = take
+    about = About(_version(), os.getpid(), clock.now(), settings.socket, settings.state, [])
+    service = Service(about, store, reloader, limits, clock.now, writer.submit, aside)
+    reactor = service.reactor
 
     async with trio.open_nursery() as nursery:
-        for task in (timers.run, reactor.run, reloader.run):
+        for task in (service.timers.run, reactor.run, reloader.run):
             nursery.start_soon(task)
-        nursery.start_soon(_prune, engine)
-        threading.Thread(target=watch_clocks, args=(noticed,), name="gate-clock", daemon=True).start()
+        nursery.start_soon(_prune, service.engine)
+        threading.Thread(target=watch_clocks, args=(jumps.put,), name="gate-clock", daemon=True).start()
         reactor.watch(mailbox.fileno(), arrived)
+        reactor.watch(jumps.fileno(), jumped)
         reactor.listen(listener)
         logger.info("listening at %s", settings.socket, extra={"store": store.url, "pid": about.pid})
-        engine.background(Work(_ignore, query=lambda store: store.warm_up()))
+        service.engine.background(Work(_ignore, query=lambda store: store.warm_up()))
         await _wait_for_the_end(reloader)
         await _drain(reactor)
         nursery.cancel_scope.cancel()

@@ -75,7 +75,7 @@ def test_the_code_map_names_every_module_of_the_gate_and_no_other() -> None:
         *("calendars.py", "cron.py", "lines.py", "masks.py", "windows.py", "ical.py"),
         *("localdays.py", "odd.py", "week.py"),
         *("settings.py", "hours.py", "globs.py", "timetable.py", "overrides.py", "fetchrules.py"),
-        *("wallclock.py", "explain.py", "hints.py"),
+        *("wallclock.py", "explain.py", "hints.py", "asked.py"),
     }
 
 

@@ -137,6 +137,10 @@ ERROR_FIELDS = {
     "InvalidClaim": "(field: string, reason: string)",
     "UnknownToken": "(token: string)",
     "StoreUnavailable": "(retry_after: float)",
+    "InvalidWorker": "(field: string, reason: string)",
+    "NoSuchRule": "(rule: string, known: []string)",
+    "InvalidOverride": "(field: string, reason: string)",
+    "InvalidConfig": "(source: string, findings: []string)",
     "NotInDoubt": "(schedule: string, at: string, state: string)",
     "BadMessage": "(reason: string)",
     "MessageTooLarge": "(limit: int)",
@@ -307,6 +311,22 @@ TEXTS: list[tuple[errors.GateError, str]] = [
     (
         errors.StoreUnavailable(retry_after=1.0),
         "the ledger cannot be written now, so nothing is granted: ask again in 1.0 s",
+    ),
+    (
+        errors.InvalidWorker(field="worker", reason="0 bytes are given, 1 to 256 are allowed"),
+        "invalid question: worker: 0 bytes are given, 1 to 256 are allowed",
+    ),
+    (
+        errors.NoSuchRule(rule="dicon", known=["dicom", "mail"]),
+        "no [[fetch]] rule is named 'dicon': the configuration has ['dicom', 'mail']",
+    ),
+    (
+        errors.InvalidOverride(field="until", reason="missing: an override has an end"),
+        "invalid override: until: missing: an override has an end",
+    ),
+    (
+        errors.InvalidConfig(source="gate.toml", findings=["a: b", "c: d"]),
+        "gate.toml is not taken over, and what ran before goes on: ['a: b', 'c: d']",
     ),
     (
         errors.NotInDoubt(schedule="s", at="2026-11-30T12:00:00Z", state="sent"),

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from gate.permit import Choice
-from gate.pools import Ramp
+from gate.permit import Ask, Choice
+from gate.pools import Limit, Ramp
 from tests.support.permits import A_DICOM, A_MAIL, ANY, DICOM, MAIL, NOON, PACS, World
 
 SECOND = timedelta(seconds=1)
@@ -63,15 +63,10 @@ def test_an_id_of_another_process_is_refused() -> None:
 
 
 def test_a_question_for_nothing_is_refused_in_words() -> None:
+    ask = Ask(permit="p", worker="w", session="s", process="p", connection="c", choices=())
     world = World()
-    answer = world.ask("w", Choice(rule="dicom", queues=("dicom",), pools=(DICOM,)))
-    assert answer.permit is not None
-    empty = world.permits.acquire(world_ask_for_nothing(), world.limit, world.now)
-    assert (empty.permit, empty.reason) == (None, "no queue was asked for")
-
-
-def world_ask_for_nothing():  # type: ignore[no-untyped-def] # placeholder
-    raise NotImplementedError
+    answer = world.permits.acquire(ask, world.limit, world.now)
+    assert (answer.permit, answer.reason) == (None, "no queue was asked for")
 
 
 def test_where_no_limit_applies_nobody_is_counted_or_refused() -> None:
@@ -347,7 +342,7 @@ def test_many_who_wait_cost_an_event_no_more_than_a_few() -> None:
     looked_up = 0
     limit = world.limit
 
-    def counting(pool: str):  # type: ignore[no-untyped-def]
+    def counting(pool: str) -> Limit:
         nonlocal looked_up
         looked_up += 1
         return limit(pool)
@@ -405,17 +400,34 @@ def test_after_as_many_slots_as_all_places_need_a_ramp_is_over(gentle: World) ->
 
 
 def test_two_of_seven_every_slot_last_four_slots() -> None:
-    world = World(dicom=7)
-    world.ramps[DICOM], world.opening = Ramp(2, 10.0), NOON
-    given = [sum(world.ask(f"{slot}.{n}").permit is not None for n in range(9)) for slot in range(4) if world.move(10)]
-    assert given == [2, 2, 2, 1]
+    world = World(dicom=0)
+    for number in range(9):
+        world.ask(f"w{number}")
+    world.numbers[DICOM], world.ramps[DICOM], world.opening = 7, Ramp(2, 10.0), NOON
+    given: list[int] = []
+    for seconds in (0, 10, 10, 10, 10):
+        woken = world.move(seconds).woken
+        given.append(len(woken))
+        for waiter in woken:
+            world.run(waiter.worker)
+    assert given == [2, 2, 2, 1, 0]
 
 
 def test_a_place_that_was_not_used_may_be_given_again_in_the_same_slot(gentle: World) -> None:
     for number in range(5):
         assert gentle.woken() == [f"w{number}"]
         gentle.permits.release(gentle.take(f"w{number}"))
-    gentle.run("w9") if gentle.woken() == ["w5"] and gentle.ask("w5").permit is None else None
+    assert gentle.woken() == ["w5"]
+    gentle.run("w5")
+    assert gentle.ask("w6").permit is None
+
+
+def test_a_place_of_another_slot_that_was_not_used_gives_nothing_back(gentle: World) -> None:
+    assert gentle.woken() == ["w0"]
+    early = gentle.take("w0")
+    assert [waiter.worker for waiter in gentle.move(20).woken] == ["w1"]
+    gentle.run("w1")
+    assert gentle.release(early) == []
 
 
 def test_a_job_that_ends_gives_no_place_back_to_the_ramp(gentle: World) -> None:

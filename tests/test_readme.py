@@ -6,21 +6,34 @@ import re
 import shlex
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import procrastinate
 import pytest
 
-from gate import config, ledger, reactor, wire
+import procrastinate_gate.hooks
+from gate import config, explain, ledger, lines, reactor, wire
+from gate.calendars import Zone
+from gate.ctl.picture import Drawing
+from gate.fetchrules import FetchRules
+from gate.hints import hints
+from gate.ical import Calendar
+from gate.interface import OverrideIn, Steer, WeekIn, instant
+from gate.overrides import NO_OVERRIDES
 from gate.rules import SendPolicy
 from gate.settings import KEEP_DEFAULT
 from gate.stores import base
+from gate.week import week
+from tests.support import weeks
 from tests.support.gate_process import GateProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 LIMIT = reactor.Limits()
 LIMITS = README.partition("## Limits and defaults")[2]
+SHOWN_AT = instant("2026-12-01T00:31:50Z")
+"""When the console shows what it does."""
 BLOCKS = re.findall(r"^ *```(\w+)\n(.*?)^ *```", README, re.MULTILINE | re.DOTALL)
 
 
@@ -31,16 +44,72 @@ def block(language: str, containing: str) -> str:
     return "\n".join(line[indent:] for line in found.splitlines()) + "\n"
 
 
+def no_events(path: str, zone: Zone) -> Calendar:
+    return Calendar(days=frozenset(), spans=(), last=None)
+
+
 def test_the_configuration_is_valid_and_says_what_the_comments_say() -> None:
     text = block("toml", "[[send]]")
 
-    read = config.parse(text.encode(), "README")
+    read = config.parse(text.encode(), "README", no_events)
 
     (rule,) = read.send
     assert rule.schedules == ("shop:reports*",)
     assert rule.policy == SendPolicy(on_doubt="resend", deadline=600.0, grace=2.0)
     assert (read.store_url, read.keep) == ("sqlite:", 14 * 86_400.0)
     assert read.control == config.Control(users=("deploy",), groups=("ops",))
+
+
+def test_the_hours_of_the_configuration_are_what_their_comments_say() -> None:
+    read = config.parse(block("toml", "[[send]]").encode(), "README", no_events)
+
+    assert [rule.name for rule in read.fetch] == ["dicom", "bulk"]
+    rules = FetchRules(read)
+    assert not rules.answer("transfer-1", ["dicom"], instant("2026-12-01T01:30:00Z"), NO_OVERRIDES).open  # the backup
+    assert rules.answer("transfer-1", ["dicom"], instant("2026-12-25T12:00:00Z"), NO_OVERRIDES).open  # a holiday
+    assert not rules.answer("transfer-1", ["dicom"], instant("2026-12-01T04:20:00Z"), NO_OVERRIDES).open  # last_start
+    assert not rules.answer("any", ["bulk-1"], instant("2027-02-13T12:00:00Z"), NO_OVERRIDES).open  # the move
+    assert rules.answer("any", ["other"], instant("2026-12-01T12:00:00Z"), NO_OVERRIDES).open  # uncovered
+
+
+def test_the_hours_for_procrastinate_are_valid() -> None:
+    read = config.parse(block("toml", 'open   = ["night", "weekend"]').encode(), "README")
+
+    assert not [hint for hint in hints(read, SHOWN_AT) if "dicom" in hint]
+    assert FetchRules(read).answer("any", ["dicom"], instant("2026-12-05T12:00:00Z"), NO_OVERRIDES).open
+
+
+LINE_CELLS = re.findall(r"^\| (`.*?) \|", README.partition("### Lines")[2].partition("\n\n**When")[0], re.MULTILINE)
+
+
+@pytest.mark.parametrize("text", [text for cell in LINE_CELLS for text in re.findall(r"`(.*?)`", cell)])
+def test_a_line_is_one_of_the_language(text: str) -> None:
+    if text.startswith("ics:"):
+        return
+    assert lines.parse(text.replace("… in", "daily 00:00-24:00 in")).text
+
+
+def test_the_answers_about_hours_are_those_of_the_configuration() -> None:
+    shown = block("console", "gatectl why worker")
+    read = config.parse(block("toml", "[[send]]").encode(), "README", no_events)
+    rules = FetchRules(read)
+    order = OverrideIn(rule="dicom", action=Steer.CLOSE, until="2026-12-01T02:31:50Z", note="clinic called")
+    ordered = NO_OVERRIDES.order(order, ["dicom", "bulk"], "root", 0, SHOWN_AT - timedelta(seconds=2))
+
+    verdict = rules.why("transfer-1", "dicom", SHOWN_AT, NO_OVERRIDES)
+    assert "\n".join(explain.words(verdict, "transfer-1", "dicom", SHOWN_AT, SHOWN_AT, rules)) in shown
+    assert rules.answer("transfer-1", ["dicom"], SHOWN_AT, ordered).reason in shown
+    drawn = week(read, rules, ordered, WeekIn(rule="dicom"), SHOWN_AT)
+    assert weeks.shown(Drawing(80, ascii_only=False).week(drawn), 120) in shown
+
+
+def test_the_line_for_procrastinate_gates_the_app() -> None:
+    names: dict[str, object] = {}
+    exec(compile(block("python", "procrastinate_gate.install(app)"), "README.md", "exec"), names)
+
+    app = names["app"]
+    assert isinstance(app, procrastinate.App)
+    assert procrastinate_gate.hooks.Hooks.of(app) is not None
 
 
 def test_ci_runs_the_test_command_and_nothing_else() -> None:

@@ -127,7 +127,8 @@ async def test_a_file_that_appears_later_is_found_by_a_reload(
 ) -> None:
     rig = Rig(tmp_path / "gate.toml", None)
     nursery.start_soon(rig.reloader.run)
-    assert rig.reloader.current.file is None
+    first = rig.reloader.current
+    assert first.file is None
     await rig.reload(GOOD)
     assert (rig.rules, rig.reloader.current.file) == (["good"], rig.file)
 

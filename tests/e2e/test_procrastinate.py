@@ -131,6 +131,7 @@ def test_a_gate_that_is_killed_and_comes_back_ends_no_worker_and_starts_nothing(
     rig.defer("when back")
     assert rig.started("when back") - back < 2.0 * TENFOLD
     assert worker.running
+    rig.until(lambda: "the gate is back" in worker.log.read_text(), "the worker says so")
     log = worker.log.read_text()
     assert log.count("no answer from the gate") == log.count("the gate is back") == 1
 

@@ -177,7 +177,7 @@ def test_hours_that_begin_with_the_missing_hour_of_a_spring_night_begin_at_the_j
 ) -> None:
     jump = datetime(2026, 3, 29, 1, tzinfo=UTC)  # in Berlin 02:00 becomes 03:00
     config = CONFIG.replace("UTC", "Europe/Berlin").format(open='"daily 02:30-05:00"')
-    clock.step((jump - clock.now()).total_seconds() - 20.0)
+    clock.step((jump - clock.now()).total_seconds() - 600.0)
     gate = make_gate(config=config, env=clock.env()).start()
     rig = make_rig(gate, env=clock.env())
     rig.worker()

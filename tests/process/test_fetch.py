@@ -110,9 +110,9 @@ def test_check_needs_no_store(gate: GateProcess, client: RawClient) -> None:
 def test_a_question_that_may_not_be_is_refused_and_the_connection_lives(
     client: RawClient, parameters: dict[str, Any], field: str
 ) -> None:
-    for method, more in (("Fetch.Check", {}), ("Fetch.Watch", {"session": "s"})):
+    for method, asked in (("Fetch.Check", parameters), ("Fetch.Watch", {**parameters, "session": "s"})):
         with pytest.raises(ErrorReply) as caught:
-            client.call(method, **parameters, **more)
+            client.call(method, **asked)
         assert (caught.value.name, caught.value.parameters["field"]) == ("io.schedulegate.Fetch.InvalidWorker", field)
     assert client.call("Fetch.Check", worker="w")["open"]
 
@@ -283,7 +283,9 @@ def ask_as(runner: Runner, gate: GateProcess, *calls: tuple[str, dict[str, Any]]
     """Each call's error, or "None", when the normal user makes it."""
     asked = json.dumps([{"method": f"io.schedulegate.{method}", "parameters": given} for method, given in calls])
     command = [runner.python, "-c", ASK, str(gate.socket), asked]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=runner.env, cwd="/", **runner.popen)
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=runner.env, cwd="/", **runner.popen
+    )
     return done.stdout.split()
 
 
@@ -294,11 +296,11 @@ def test_steering_needs_the_right_and_reading_does_not(make_gate: Make, runner: 
         with gate:
             gate.socket.parent.chmod(0o755)
             gate.socket.chmod(0o666)
-            steering = (
+            steering: tuple[tuple[str, dict[str, Any]], ...] = (
                 ("Control.Override", {"rule": "dicom", "action": "close", "until": soon(), "note": "x"}),
                 ("Control.Reload", {}),
             )
-            reading = (
+            reading: tuple[tuple[str, dict[str, Any]], ...] = (
                 ("Fetch.Check", {"worker": "w"}),
                 ("Fetch.Watch", {"worker": "w", "session": "s"}),
                 ("Control.Why", {"worker": "w"}),

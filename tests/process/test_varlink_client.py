@@ -16,7 +16,7 @@ from tests.support.instants import minute
 
 pytestmark = pytest.mark.process
 
-INTERFACES = ["org.varlink.service", "io.schedulegate.Send", "io.schedulegate.Control"]
+INTERFACES = ["org.varlink.service", "io.schedulegate.Send", "io.schedulegate.Fetch", "io.schedulegate.Control"]
 PIPE = """
 import socket, sys
 sock = socket.socket(socket.AF_UNIX)
@@ -83,6 +83,28 @@ def test_call_claims_and_confirms(gate: GateProcess) -> None:
     assert (confirmed.returncode, confirmed.stderr) == (0, "")
     again = call(gate, "io.schedulegate.Send.Claim", schedule="cli", holder="varlink", at=minute())
     assert answers(again.stdout)[0]["decision"] == "sent"
+
+
+def test_call_asks_whether_a_worker_may_fetch(gate: GateProcess) -> None:
+    for queues in (None, ["dicom", "mail"]):
+        asked = {"worker": "transfer-1"} if queues is None else {"worker": "transfer-1", "queues": queues}
+        done = call(gate, "io.schedulegate.Fetch.Check", **asked)
+        assert done.returncode == 0, done.stderr
+        (answer,) = answers(done.stdout)
+        assert (answer["open"], answer.get("queues"), answer["limited"], answer["place"]) == (True, queues, False, True)
+
+
+def test_call_watches_and_prints_every_change(gate: GateProcess) -> None:
+    address = f"unix:{gate.socket}/io.schedulegate.Fetch.Watch"
+    command = [sys.executable, "-W", "ignore", "-u", "-m", "varlink.cli", "call", "--more", address]
+    asked = json.dumps({"worker": "w", "session": "s"})
+    with subprocess.Popen([*command, asked], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            first = "".join(iter(process.stdout.readline, "}\n")) + "}"
+            assert json.loads(first)["open"] is True
+        finally:
+            process.kill()
 
 
 def test_call_shows_the_status(gate: GateProcess) -> None:

@@ -10,16 +10,11 @@ import trio
 
 from gate import sockets
 from gate.clock import SystemClock
-from gate.control import About, Control
-from gate.engine import Engine
-from gate.fetch import FetchEngine
-from gate.overrides import NO_OVERRIDES
-from gate.reactor import Connection, Limits, Reactor
+from gate.control import About
+from gate.reactor import Limits, Reactor
 from gate.reloader import Reloader
-from gate.rules import policies
-from gate.server import Server
+from gate.service import Service
 from gate.stores.memory import MemoryStore
-from gate.timers import Timers
 from gate.writer import Inline, Work
 
 KEEP = 86_400.0
@@ -28,38 +23,24 @@ KEEP = 86_400.0
 @asynccontextmanager
 async def inline_gate(path: Path, limits: Limits | None = None) -> AsyncIterator[Reactor]:
     """A reactor that serves a socket at `path`. Under a MockClock with autojump its limits cost no time."""
-    timers, clock = Timers(), SystemClock()
+    clock = SystemClock()
     store = MemoryStore(clock, KEEP)
 
     def arrived(works: list[Work]) -> None:
-        engine.delivered(works)
-        reactor.flush()
-
-    def flush() -> None:
-        reactor.flush()
-
-    def connections() -> list[Connection]:
-        return list(reactor.connections.values())
-
-    def hung_up(connection: Connection) -> None:
-        fetch.hung_up(connection)
-        engine.hung_up(connection)
+        service.engine.delivered(works)
+        service.flush()
 
     def aside(work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         then(work())
 
-    limits, reloader = limits or Limits(), Reloader(lambda: None, clock.now)
-    engine = Engine(policies(()), Inline(store, arrived).submit, timers.after)
-    rules = reloader.current.rules
-    fetch = FetchEngine(rules, NO_OVERRIDES, clock.now, timers.after, engine.query, flush, limits.unread_bytes)
+    reloader, inline = Reloader(lambda: None, clock.now), Inline(store, arrived)
     about = About("0", 0, datetime.now(UTC), path, None, [])
-    control = Control(about, engine, fetch, store, reloader, connections, limits, clock.now, aside, flush)
-    server = Server("0", engine, fetch, control)
-    reactor = Reactor(limits, timers, clock.now, server.serve, engine.flush, hung_up)
+    service = Service(about, store, reloader, limits or Limits(), clock.now, inline.submit, aside)
+    reactor = service.reactor
     with sockets.listen(path) as listener:
         reactor.listen(listener)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(timers.run)
+            nursery.start_soon(service.timers.run)
             nursery.start_soon(reactor.run)
             yield reactor
             nursery.cancel_scope.cancel()

@@ -1,0 +1,69 @@
+"""The parts of a running gate, put together: what answers, what remembers, and the reactor that serves both."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from gate import overrides
+from gate.control import About, Control
+from gate.engine import Engine
+from gate.fetch import NOTES, FetchEngine
+from gate.reactor import Connection, Limits, Reactor
+from gate.reload import Loaded
+from gate.reloader import Reloader
+from gate.rules import policies
+from gate.server import Server
+from gate.stores.base import Store
+from gate.timers import Timers
+from gate.writer import Work
+
+Aside = Callable[[Callable[[], Any], Callable[[Any], None]], None]
+"""Runs a function beside the event loop, and hands over what it returned, or the exception."""
+
+
+class Service:
+    """A gate that has taken over what its store knows, before it listens.
+
+    `submit`: gives works to whoever owns the store. `timers`, `reactor` and `reloader` are tasks to be run.
+    """
+
+    def __init__(
+        self,
+        about: About,
+        store: Store,
+        reloader: Reloader,
+        limits: Limits,
+        now: Callable[[], datetime],
+        submit: Callable[[list[Work]], None],
+        aside: Aside,
+    ) -> None:
+        ordered, unreadable = overrides.from_notes(store.notes(NOTES))
+        loaded = reloader.current
+        self.timers = Timers()
+        self.engine = Engine(policies(loaded.config.send), submit, self.timers.after)
+        self.engine.adopt(store.open_claims())
+        self.fetch = FetchEngine(
+            loaded.rules, ordered, now, self.timers.after, self.engine.query, self.flush, limits.unread_bytes
+        )
+        about = about._replace(warnings=[*about.warnings, *unreadable])
+        control = Control(
+            about, self.engine, self.fetch, store, reloader, self._connections, limits, now, aside, self.flush
+        )
+        server = Server(about.version, self.engine, self.fetch, control)
+        self.reactor = Reactor(limits, self.timers, now, server.serve, self.engine.flush, self._hung_up)
+        reloader.take = self._take
+
+    def flush(self) -> None:
+        """Write the answers that were made."""
+        self.reactor.flush()
+
+    def _connections(self) -> list[Connection]:
+        return list(self.reactor.connections.values())
+
+    def _hung_up(self, connection: Connection) -> None:
+        self.fetch.hung_up(connection)
+        self.engine.hung_up(connection)
+
+    def _take(self, loaded: Loaded) -> None:
+        self.engine.policy = policies(loaded.config.send)
+        self.fetch.take(loaded.rules)
