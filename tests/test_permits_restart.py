@@ -1,4 +1,4 @@
-"""Permits through closed connections, dead processes and restarts of the gate: nothing leaks, nothing is given twice."""
+"""Permits through closed connections, dead processes and restarts of the gate: no leak, and nothing given twice."""
 
 from datetime import timedelta
 

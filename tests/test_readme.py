@@ -100,7 +100,7 @@ def test_the_answers_about_hours_are_those_of_the_configuration() -> None:
     assert "\n".join(explain.words(verdict, "transfer-1", "dicom", SHOWN_AT, SHOWN_AT, rules)) in shown
     assert rules.answer("transfer-1", ["dicom"], SHOWN_AT, ordered).reason in shown
     drawn = week(read, rules, ordered, WeekIn(rule="dicom"), SHOWN_AT)
-    assert weeks.shown(Drawing(80, ascii_only=False).week(drawn), 120) in shown
+    assert weeks.shown(Drawing(80, ascii_only=False).week(drawn), 140) in shown
 
 
 def test_the_line_for_procrastinate_gates_the_app() -> None:
