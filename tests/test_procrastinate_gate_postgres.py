@@ -18,12 +18,10 @@ from procrastinate.periodic import PeriodicDeferrer, PeriodicRegistry
 
 from gate.interface import CheckIn
 from procrastinate_gate import install
-from procrastinate_gate.answers import Reading
-from procrastinate_gate.outage import read_clocks
 from tests.support import tell
 from tests.support.fetch_gate import CHECK, FetchGate
 from tests.support.postgres import PostgresServer
-from tests.support.procrastinate_app import Bench, new_database, run, said, settled
+from tests.support.procrastinate_app import Bench, Clocks, new_database, run, said, settled
 
 pytestmark = pytest.mark.process
 
@@ -161,19 +159,14 @@ def test_the_fence_looks_at_the_wall_clock_too(gate: FetchGate, dsn: str, caplog
     """And holds on a pool whose connections commit every statement by themselves."""
     caplog.set_level(logging.INFO)
     gate.open(until=1000)
-    jump = 0.0
-
-    def clocks() -> Reading:
-        now = read_clocks()
-        return Reading(now.wall + jump, now.boot)
+    clocks = Clocks()
 
     async def work(bench: Bench) -> None:
-        nonlocal jump
         await bench.defer("one")
         async with locked_jobs(bench) as stuck:
             task = asyncio.create_task(bench.manager.fetch_job(queues=["a"], worker_id=await registered(bench)))
             await stuck()
-            jump = 1000.0
+            clocks.wall = 1000.0
         assert await task is None
         assert await bench.rows(ATTEMPTS) == [("todo", 0, None)]
         assert any("is put back" in text for text in said(caplog))

@@ -431,7 +431,7 @@ def test_sigterm_ends_a_gate_that_is_asked_for_weeks(gate: GateProcess, client: 
     assert not [line for line in gate.log_lines() if "text" in line or line["level"] == "error"]
 
 
-def test_a_folder_is_not_needed_to_watch(tmp_path: Path) -> None:
+def test_the_built_in_defaults_serve_watch_too(tmp_path: Path) -> None:
     """The built-in defaults serve Watch too, for ever open."""
     with GateProcess(tmp_path / "plain") as process, watcher(process.socket, "w") as connection:
         assert (connection.last["open"], connection.last["until"]) == (True, None)

@@ -16,12 +16,16 @@ from procrastinate import PsycopgConnector, schema
 from procrastinate.manager import JobManager
 from procrastinate.testing import InMemoryConnector
 
+from procrastinate_gate.answers import Reading
 from procrastinate_gate.hooks import Hooks
+from procrastinate_gate.outage import read_clocks
 from procrastinate_gate.settings import Settings
 from tests.support.fetch_gate import FetchGate
 from tests.support.postgres import PostgresServer
 
 PATIENCE = 20.0
+POLL = 0.05
+"""How often a worker polls that a test does not want to wait for."""
 
 
 @cache
@@ -140,3 +144,21 @@ async def settled(check: Callable[[], Awaitable[bool] | bool], seconds: float = 
             return
         assert time.monotonic() < end, "never happened"
         await asyncio.sleep(0.01)
+
+
+class Clocks:
+    """Clocks that a test steps."""
+
+    def __init__(self) -> None:
+        self.wall = 0.0
+        self.boot = 0.0
+
+    def __call__(self) -> Reading:
+        now = read_clocks()
+        return Reading(now.wall + self.wall, now.boot + self.boot)
+
+
+async def watched(gate: FetchGate, count: int = 1) -> None:
+    """Until the gate has so many watchers, and the worker their answers."""
+    await gate.when(lambda: len(gate.watchers()) >= count)
+    await asyncio.sleep(0.05)
