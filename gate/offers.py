@@ -104,7 +104,7 @@ class Offers:
 
     def withdraw(self, limits: Limits, now: datetime) -> None:
         """Take back, the latest first, offers of places that are not free any more: a limit became smaller."""
-        for waiter in self._waiting.offered:
+        for waiter in reversed(self._waiting.offered):
             if any(self._left(name, NOTHING, limits, now) < 0 for name in self.promised_to(waiter.key)):
                 self._keep_no_longer(waiter.key)
                 self._waiting.withdraw(waiter.key)
