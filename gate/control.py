@@ -123,6 +123,7 @@ class Control:
             watchers=[status.watcher_info(watcher, group) for watcher, group in watchers[:WATCHERS_SHOWN]],
             watchers_total=len(watchers),
             overrides=[order.info() for order in fetch.overrides.in_force(lists.now)],
+            pools=[],
             config_loaded=loaded.at,
             config_problem=self._reloader.problem,
             warnings=self._warnings(loaded, lists.now),

@@ -102,6 +102,11 @@ class StoreUnavailable(CallError):
     text = "the ledger cannot be written now, so nothing is granted: ask again in {retry_after} s"
 
 
+class UnknownPermit(CallError):
+    name = FETCH + "UnknownPermit"
+    text = "unknown permit {permit!r}: no place is held with it by this process"
+
+
 class InvalidWorker(CallError):
     name = FETCH + "InvalidWorker"
     text = "invalid question: {field}: {reason}"
@@ -177,6 +182,7 @@ CALL_ERRORS: dict[str, type[CallError]] = {
         InvalidClaim,
         UnknownToken,
         StoreUnavailable,
+        UnknownPermit,
         InvalidWorker,
         NoSuchRule,
         InvalidOverride,

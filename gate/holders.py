@@ -64,7 +64,7 @@ class Holders:
     def record(self, process: Process) -> Record | None:
         """What has to be written since a process holds more than the disk says; None if nothing has."""
         holder = self.of(process)
-        marks = _highest(holder.marks, holder.held)
+        marks = _highest(holder.marks, holder.held + Counter(holder.unsaid or {}))
         if marks == holder.marks:
             return None
         self._records += 1

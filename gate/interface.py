@@ -106,6 +106,72 @@ class CheckOut(Reply, frozen=True, kw_only=True):
     reason: str
 
 
+class AcquireIn(Wire, frozen=True, kw_only=True):
+    worker: str
+    queues: list[str] | None = None
+    session: str
+    permit: str | None = None
+
+
+class AcquireOut(Reply, frozen=True, kw_only=True):
+    open: bool
+    queues: list[str] | None
+    excluded: list[str] | None
+    permit: str | None
+    until: Instant | None
+    reason: str
+
+
+class BindIn(Wire, frozen=True, kw_only=True):
+    permit: str
+    queue: str
+    job: str | None = None
+
+
+class PermitIn(Wire, frozen=True, kw_only=True):
+    permit: str
+
+
+class HeldPermit(Wire, frozen=True, kw_only=True):
+    permit: str
+    queue: str
+    job: str | None = None
+
+
+class RestoreIn(Wire, frozen=True, kw_only=True):
+    worker: str
+    permits: list[HeldPermit]
+
+
+class RestoreOut(Reply, frozen=True, kw_only=True):
+    kept: list[str]
+
+
+class PlaceInfo(Reply, frozen=True, kw_only=True):
+    permit: str
+    worker: str
+    queue: str | None
+    job: str | None
+    since: Instant
+    pid: int
+
+
+class WaitingInfo(Reply, frozen=True, kw_only=True):
+    worker: str
+    since: Instant
+    pid: int
+
+
+class PoolInfo(Reply, frozen=True, kw_only=True):
+    pool: str
+    limit: int | None
+    reason: str
+    until: Instant | None
+    taken: int
+    places: list[PlaceInfo]
+    waiting: list[WaitingInfo]
+
+
 class OverrideInfo(Reply, frozen=True, kw_only=True):
     rule: str
     action: Steer
@@ -235,6 +301,7 @@ class StatusOut(Reply, frozen=True, kw_only=True):
     watchers: list[WatcherInfo]
     watchers_total: int
     overrides: list[OverrideInfo]
+    pools: list[PoolInfo]
     config_loaded: Instant
     config_problem: str | None
     warnings: list[str]
@@ -331,6 +398,10 @@ METHODS: dict[str, Method] = {
     "io.schedulegate.Send.Release": Method(TokenIn, Done),
     "io.schedulegate.Fetch.Check": Method(CheckIn, CheckOut),
     "io.schedulegate.Fetch.Watch": Method(WatchIn, CheckOut),
+    "io.schedulegate.Fetch.Acquire": Method(AcquireIn, AcquireOut),
+    "io.schedulegate.Fetch.Bind": Method(BindIn, Done),
+    "io.schedulegate.Fetch.Release": Method(PermitIn, Done),
+    "io.schedulegate.Fetch.Restore": Method(RestoreIn, RestoreOut),
     "io.schedulegate.Control.Status": Method(StatusIn, StatusOut),
     "io.schedulegate.Control.History": Method(HistoryIn, HistoryOut),
     "io.schedulegate.Control.Resend": Method(ResendIn, Done),

@@ -169,6 +169,7 @@ def test_a_status_that_is_cut_says_so_and_a_store_that_fails_is_loud() -> None:
         store=store, tzdata=Tzdata(source="wheel", version="2026.1"), connections=1, counts=Counts(),
         schedules=[info], schedules_total=4096, doubts=[], doubts_total=0, holders=[], rules=[], rules_total=0,
         watchers=[], watchers_total=0, overrides=[], config_loaded=now, config_problem=None, warnings=[],
+        pools=[],
     )  # fmt: skip
     text = shown(reply)
     assert "store     sqlite:/x, 5 MiB, nothing is granted: /x: the disk is full" in text

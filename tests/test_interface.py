@@ -138,6 +138,7 @@ ERROR_FIELDS = {
     "UnknownToken": "(token: string)",
     "StoreUnavailable": "(retry_after: float)",
     "InvalidWorker": "(field: string, reason: string)",
+    "UnknownPermit": "(permit: string)",
     "NoSuchRule": "(rule: string, known: []string)",
     "InvalidOverride": "(field: string, reason: string)",
     "InvalidConfig": "(source: string, findings: []string)",
@@ -311,6 +312,10 @@ TEXTS: list[tuple[errors.GateError, str]] = [
     (
         errors.StoreUnavailable(retry_after=1.0),
         "the ledger cannot be written now, so nothing is granted: ask again in 1.0 s",
+    ),
+    (
+        errors.UnknownPermit(permit="p"),
+        "unknown permit 'p': no place is held with it by this process",
     ),
     (
         errors.InvalidWorker(field="worker", reason="0 bytes are given, 1 to 256 are allowed"),
