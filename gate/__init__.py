@@ -17,15 +17,27 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     ical.py        P  bytes of an iCalendar file to days and spans
     rules.py       P  which [[send]] rule covers a schedule
     settings.py    P  the shapes of gate.toml, and how errors are collected
-    hours.py       P  [days], [hours] and [[fetch]]: texts to rules as data
+    atonce.py      P  at_once and ramp as texts
+    hours.py       P  [days], [hours], [[fetch]] and [[resource]]: texts to rules as data
     config.py      P  bytes of gate.toml to a Config, every error at once
     globs.py       P  which of many lists of globs match a name
+    moments.py     P  instants that may never come
+    limits.py      P  at_once compiled: how many at an instant, and until when
     timetable.py   P  when one [[fetch]] rule is open, and which line says so
     overrides.py   P  what operators ordered over rules, until an end
     fetchrules.py  P  config + overrides to a verdict with reason and until
+    fetchlimits.py P  the limits of rules and resources at an instant, ramps included
+    pools.py       P  places that a limit counts, and how many may be given now
+    holders.py     P  what processes hold, and what the disk says of it
+    waitlist.py    P  who waits for a place, in order
+    permit.py      P  one permit, and what is asked and answered about it
+    places.py      P  which permits are held: by id, pool, process and connection
+    offers.py      P  whether there is room, and whom a free place is offered to
+    permits.py     P  who may run a job now: reserve, bind, release, restore
     wallclock.py   P  instants in words
     explain.py     P  a verdict in words
     hints.py       P  warnings: what a configuration can hardly mean
+    claims.py      P  claims and reports of misses, checked field by field
     ledger.py      P  the send table: every transition of an occurrence, and every answer to a claim
     asked.py       P  which workers and queues were asked for, so that misspelt rules are seen
     clock.py          the wall clock, as a thing that can be handed in; steps and suspend are noticed

@@ -1,10 +1,14 @@
-"""Which workers and queues were asked for since the start: a rule that nobody asks for may be misspelt."""
+"""Which workers and queues may be asked for, and which were: a rule that nobody asks for may be misspelt."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from gate.errors import InvalidWorker
 from gate.globs import GlobIndex
 from gate.hours import FetchRule
 
+WORKER_BYTES = 256
+QUEUES = 1000
+QUEUE_BYTES = 512
 MOST_NAMES = 2_000
 """With more names than that of a kind, nothing is said of it: it would be too much to remember and to compare."""
 
@@ -76,3 +80,18 @@ class Asked:
                 if not found >> index & 1:
                     shown = " or ".join(globs)
                     yield f"rule {rule.name}: no {kind} {shown} was asked for since the gate started: is it misspelt?"
+
+
+def check_names(worker: str, queues: Sequence[str] | None) -> None:
+    """Whether this may be asked at all; raises InvalidWorker. None: all queues."""
+    if not 1 <= (size := len(worker.encode())) <= WORKER_BYTES:
+        raise InvalidWorker(field="worker", reason=f"{size} bytes are given, 1 to {WORKER_BYTES} are allowed")
+    if queues is None:
+        return
+    if len(queues) > QUEUES:
+        reason = f"{len(queues)} names are given, at most {QUEUES} are allowed"
+        raise InvalidWorker(field="queues", reason=reason)
+    for index, queue in enumerate(queues):
+        if not 1 <= (size := len(queue.encode())) <= QUEUE_BYTES:
+            reason = f"{size} bytes are given, 1 to {QUEUE_BYTES} are allowed"
+            raise InvalidWorker(field=f"queues[{index}]", reason=reason)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from gate import durations, settings
 from gate.calendars import Days
 from gate.errors import ConfigError
-from gate.hours import FetchRule, HolidayEntry, HoursReader, ReadCalendar, no_calendar
+from gate.hours import FetchRule, HolidayEntry, HoursReader, ReadCalendar, Resource, no_calendar
 from gate.rules import GRACE_SECONDS, SendPolicy, SendRule
 from gate.settings import Findings
 
@@ -18,7 +18,7 @@ DEADLINE_SECONDS = (0.0, 3660 * 86_400.0)
 GRACE_LIMITS_SECONDS = (0.0, 86_400.0)
 STORES = ("sqlite:", "memory:")
 
-_KNOWN = ("timezone", "uncovered", "store", "days", "hours", "fetch", "send", "control")
+_KNOWN = ("timezone", "uncovered", "store", "days", "hours", "fetch", "resource", "send", "control")
 
 
 class Control(Struct, frozen=True, kw_only=True):
@@ -43,6 +43,7 @@ class Config(Struct, frozen=True, kw_only=True):
     days: Days = Days()
     holidays: tuple[HolidayEntry, ...] = ()
     fetch: tuple[FetchRule, ...] = ()
+    resources: tuple[Resource, ...] = ()
     send: tuple[SendRule, ...] = ()
     control: Control = Control()
 
@@ -62,6 +63,7 @@ def parse(data: bytes, source: str, read_calendar: ReadCalendar = no_calendar) -
     reader = HoursReader(top.timezone, read_calendar, findings)
     days = reader.days(tables.get("days", {}))
     reader.hours(tables.get("hours", {}))
+    resources = reader.resources(tables.get("resource", []))
     fetch = reader.fetch(tables.get("fetch", []))
     send = _parse_send(tables.get("send", []), findings)
     control = findings.table("control", tables.get("control", {}), settings.ControlTable)
@@ -76,6 +78,7 @@ def parse(data: bytes, source: str, read_calendar: ReadCalendar = no_calendar) -
         days=days,
         holidays=tuple(reader.holidays),
         fetch=fetch,
+        resources=resources,
         send=send,
         control=Control(users=control.users, groups=control.groups),
     )

@@ -158,27 +158,10 @@ class Control:
         self._large(request, query, answer)
 
     def _why(self, request: Request, asked: interface.WhyIn) -> None:
-        now = self._now()
         try:
-            at = now if asked.at is None else instant(asked.at)
-            verdict = self._fetch.why(asked.worker, asked.queue, at)
-        except NotAnInstant:
-            request.fail(errors.InvalidParameter(parameter="at"))
-        except errors.InvalidWorker as error:
+            request.reply(explain.why(self._fetch.rules, self._fetch.overrides, asked, self._now()))
+        except (errors.InvalidWorker, errors.InvalidParameter) as error:
             request.fail(error)
-        else:
-            words = explain.words(verdict, asked.worker, asked.queue, at, now, self._fetch.rules)
-            request.reply(
-                interface.WhyOut(
-                    open=verdict.open,
-                    until=verdict.until,
-                    reason=verdict.reason,
-                    at=at,
-                    rule=verdict.rule,
-                    line=verdict.line,
-                    words=words,
-                )
-            )
 
     def _week(self, request: Request, asked: interface.WeekIn) -> None:
         config, rules, ordered = self._reloader.current.config, self._fetch.rules, self._fetch.overrides

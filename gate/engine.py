@@ -13,9 +13,10 @@ from functools import partial
 from secrets import token_hex
 from typing import Any, NamedTuple, Protocol
 
-from gate import errors, ledger
+from gate import claims, errors, ledger
+from gate.claims import Ask
 from gate.interface import ClaimIn, ClaimOut, Decision, Reply, State
-from gate.ledger import Ask, Change, Event, Occurrence
+from gate.ledger import Change, Event, Occurrence
 from gate.rules import DEFAULT_POLICY, SendPolicy
 from gate.stores.base import Step, Store
 from gate.wire import Slot
@@ -119,9 +120,9 @@ class Engine:
     def claim(self, request: Request, claim: ClaimIn) -> None:
         """Answer `io.schedulegate.Send.Claim`; with `more`, a `held` is followed by the outcome."""
         try:
-            known = len(claim.schedule) <= ledger.SCHEDULE_BYTES  # a longer name is refused, and not remembered
+            known = len(claim.schedule) <= claims.SCHEDULE_BYTES  # a longer name is refused, and not remembered
             policy = self.policy(claim.schedule) if known else DEFAULT_POLICY
-            ask = ledger.ask(claim, claim.token or token_hex(16), policy)
+            ask = claims.ask(claim, claim.token or token_hex(16), policy)
         except errors.InvalidClaim as error:
             request.fail(error)
             return

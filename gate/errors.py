@@ -36,7 +36,11 @@ class CallError(GateError):
         self.parameters = parameters
 
     def __str__(self) -> str:
-        return self.text.format_map(_Shown(self.parameters))
+        shown = {
+            field: ", ".join(map(str, value)) if isinstance(value, list) else value
+            for field, value in self.parameters.items()
+        }
+        return self.text.format_map(_Shown(shown))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (type(self), self.parameters)
@@ -129,7 +133,7 @@ class InvalidConfig(CallError):
 
 class NotInDoubt(CallError):
     name = CONTROL + "NotInDoubt"
-    text = "{schedule} at {at} is not in doubt but {state}: only a doubt can be settled by a new send"
+    text = "{schedule} at {at} is neither in doubt nor missed but {state}: only such a one can be sent again"
 
 
 class BadMessage(CallError):

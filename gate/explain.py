@@ -4,13 +4,46 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from gate import durations
-from gate.calendars import Zone
+from gate.asked import check_names
+from gate.calendars import FIRST_YEAR, LAST_YEAR, Zone
+from gate.errors import InvalidParameter, InvalidWorker
 from gate.fetchrules import FetchRules, RuleState, WhyVerdict
 from gate.hours import Entry
+from gate.interface import NotAnInstant, WhyIn, WhyOut, instant
+from gate.overrides import Overrides
 from gate.wallclock import dated, spoken
 
 STATES = 5
 """How many rules are told of where all queues were asked for."""
+
+
+def why(rules: FetchRules, overrides: Overrides, asked: WhyIn, now: datetime) -> WhyOut:
+    """The answer to Why; raises InvalidWorker and InvalidParameter."""
+    check_names(asked.worker, None if asked.queue is None else [asked.queue])
+    at = _at(asked.at, now)
+    verdict = rules.why(asked.worker, asked.queue, at, overrides.as_of(at, now))
+    return WhyOut(
+        open=verdict.open,
+        until=verdict.until,
+        reason=verdict.reason,
+        at=at,
+        rule=verdict.rule,
+        line=verdict.line,
+        words=words(verdict, asked.worker, asked.queue, at, now, rules),
+    )
+
+
+def _at(text: str | None, now: datetime) -> datetime:
+    """The instant that was asked for. Hours are known for some years only, and datetime ends with year 9999."""
+    if text is None:
+        return now
+    try:
+        at = instant(text)
+    except NotAnInstant:
+        raise InvalidParameter(parameter="at") from None
+    if not FIRST_YEAR <= at.year <= LAST_YEAR:
+        raise InvalidWorker(field="at", reason=f"{text!r} is not within {FIRST_YEAR} to {LAST_YEAR}")
+    return at
 
 
 def words(

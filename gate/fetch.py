@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from gate import errors, overrides
-from gate.asked import Asked
+from gate.asked import Asked, check_names
 from gate.engine import Timer
-from gate.fetchrules import FetchRules, Verdict, WhyVerdict
+from gate.fetchrules import FetchRules, Verdict
 from gate.interface import CheckIn, CheckOut, OverrideIn, OverrideOut, Reply, Steer, WatchIn
 from gate.overrides import Overrides
 from gate.stores.base import Store
@@ -26,9 +26,6 @@ NOTES = "override"
 """The kind of the store's notes that hold overrides."""
 KEPT = timedelta(days=7)
 """How long an override that has ended stays: a clock that was set forward by mistake is set back again."""
-WORKER_BYTES = 256
-QUEUES = 1000
-QUEUE_BYTES = 512
 SESSION_CHARACTERS = 128
 LONGEST_HOP_SECONDS = 60.0
 """A wait for an edge is cut into hops, since the wall clock may be slewed meanwhile."""
@@ -110,13 +107,13 @@ class FetchEngine:
 
     def check(self, asked: CheckIn) -> CheckOut:
         """Answer `io.schedulegate.Fetch.Check`; raises InvalidWorker."""
-        _check_names(asked.worker, asked.queues)
+        check_names(asked.worker, asked.queues)
         self.asked.note(asked.worker, asked.queues)
         return self._answer(asked.worker, asked.queues, self._now())
 
     def watch(self, watcher: Watcher, slot: Slot, asked: WatchIn) -> None:
         """Answer `io.schedulegate.Fetch.Watch`: with `more`, now and at every change; raises InvalidWorker."""
-        _check_names(asked.worker, asked.queues)
+        check_names(asked.worker, asked.queues)
         if not 1 <= len(asked.session) <= SESSION_CHARACTERS:
             reason = f"{len(asked.session)} characters are given, 1 to {SESSION_CHARACTERS} are allowed"
             raise errors.InvalidWorker(field="session", reason=reason)
@@ -156,11 +153,6 @@ class FetchEngine:
     def watchers(self) -> Iterator[tuple[Watcher, Group]]:
         """Who watches, and what."""
         yield from self._watching.items()
-
-    def why(self, worker: str, queue: str | None, at: datetime) -> WhyVerdict:
-        """Which rule and line decide; raises InvalidWorker."""
-        _check_names(worker, None if queue is None else [queue])
-        return self.rules.why(worker, queue, at, self.overrides)
 
     def _answer(self, worker: str, queues: Iterable[str] | None, now: datetime) -> CheckOut:
         verdict = self.rules.answer(worker, None if queues is None else tuple(queues), now, self.overrides)
@@ -287,17 +279,3 @@ def _in_words(asked: OverrideIn, who: Who) -> str:
     if asked.action is Steer.AUTO:
         return f"{who.name} took back the override of rule {asked.rule}"
     return f"{who.name} ordered {asked.action.value} for rule {asked.rule} until {asked.until}: {asked.note}"
-
-
-def _check_names(worker: str, queues: list[str] | None) -> None:
-    if not 1 <= (size := len(worker.encode())) <= WORKER_BYTES:
-        raise errors.InvalidWorker(field="worker", reason=f"{size} bytes are given, 1 to {WORKER_BYTES} are allowed")
-    if queues is None:
-        return
-    if len(queues) > QUEUES:
-        reason = f"{len(queues)} names are given, at most {QUEUES} are allowed"
-        raise errors.InvalidWorker(field="queues", reason=reason)
-    for index, queue in enumerate(queues):
-        if not 1 <= (size := len(queue.encode())) <= QUEUE_BYTES:
-            reason = f"{size} bytes are given, 1 to {QUEUE_BYTES} are allowed"
-            raise errors.InvalidWorker(field=f"queues[{index}]", reason=reason)

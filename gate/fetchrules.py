@@ -13,8 +13,10 @@ from gate.config import Config
 from gate.globs import EVERYTHING, GlobIndex, first, is_glob
 from gate.hours import FetchRule
 from gate.interface import Steer
+from gate.moments import FOREVER, earliest
 from gate.overrides import Override, Overrides
-from gate.timetable import FOREVER, State, Timetable, Timetables, earliest
+from gate.pools import resource_pool, rule_pool
+from gate.timetable import State, Timetable, Timetables
 from gate.wallclock import soon
 from gate.windows import Compiler
 
@@ -87,15 +89,20 @@ class FetchRules:
     """The rules of a configuration, compiled; raises UnknownZone. Made anew when holidays or time zone data change.
 
     What it remembers is checked against `now` and the table of overrides at each question, so that a clock that steps
-    needs nothing. `timetables`: by the name of their rule. `zone`: that of the file.
+    needs nothing. `timetables`: by the name of their rule. `zone`: that of the file. `at_once`: limits, by pool.
     """
 
     def __init__(self, config: Config) -> None:
         compiler = Compiler(config.days)
-        made = Timetables(compiler)
+        made = Timetables(compiler, config.resources)
         self.zone = compiler.zone(config.timezone)
         self.rules = config.fetch
         self.timetables: dict[str, Timetable] = {rule.name: made.of(rule) for rule in config.fetch}
+        self._index = {rule.name: index for index, rule in enumerate(config.fetch)}
+        self.at_once = {resource_pool(name): limit for name, limit in made.resources.items()}
+        for rule in config.fetch:
+            if rule.at_once is not None:
+                self.at_once[rule_pool(rule.name)] = made.at_once(rule.at_once, rule.timezone)
         self._tables = [self.timetables[rule.name] for rule in config.fetch]
         self._uncovered = config.uncovered == "open"
         self._workers = GlobIndex(rule.workers for rule in config.fetch)
@@ -135,6 +142,19 @@ class FetchRules:
     def states(self, now: datetime, overrides: Overrides) -> list[RuleState]:
         """What every rule says now, in their order."""
         return [self._state(index, now, overrides) for index in range(len(self.rules))]
+
+    def state(self, rule: FetchRule | None, now: datetime, overrides: Overrides) -> RuleState:
+        """What one rule says now; None: what holds where no rule does."""
+        return self._state(UNCOVERED if rule is None else self._index[rule.name], now, overrides)
+
+    def deciding(self, worker: str, queues: Sequence[str] | None) -> list[tuple[FetchRule | None, tuple[str, ...]]]:
+        """The rules that have a say in a question, in their order, each with the queues (or patterns) it decides.
+
+        Where all were asked for, whatever no pattern before matches is decided by the last one.
+        """
+        cover = self._cover(worker, None if queues is None else tuple(queues))
+        parts = [*cover.parts.items(), *([] if cover.rest is None else [(cover.rest, (EVERYTHING,))])]
+        return [(None if index == UNCOVERED else self.rules[index], decided) for index, decided in parts]
 
     # -- which rules
 
@@ -210,18 +230,29 @@ def _by_hours(rule: FetchRule, state: State) -> RuleState:
 
 
 def _overridden(rule: FetchRule, table: Timetable, order: Override, now: datetime) -> RuleState:
-    """Open or closed until the order ends, and on from there if the hours then say the same."""
-    is_open, end = order.action is Steer.OPEN, order.until
-    goes_on = table.starts.contains(end) == is_open
-    words = f"{'open' if is_open else 'closed'} by override of {order.by}"
+    """Open or closed until the order ends, and on from there if the hours then say the same.
+
+    No order beats a limit of 0.
+    """
+    end, shut, edge = order.until, None, None
+    if order.action is Steer.OPEN:
+        shut, edge = table.why_shut(now), table.shut.next_change(now)
+    is_open = order.action is Steer.OPEN and shut is None
+    if edge is not None and edge < end:
+        until: datetime | None = edge
+    else:
+        goes_on = table.starts.contains(end) == is_open
+        until = table.starts.next_change(end) if goes_on else end
+    words = f"{'open' if order.action is Steer.OPEN else 'closed'} by override of {order.by}"
+    reason = f"{words} until {soon(end, now, table.zone.info)} {table.zone.key}: {order.note}"
     return RuleState(
         rule=rule,
         open=is_open,
-        until=table.starts.next_change(end) if goes_on else end,
-        reason=f"rule {rule.name}: {words} until {soon(end, now, table.zone.info)} {table.zone.key}: {order.note}",
-        line=None,
+        until=until,
+        reason=f"rule {rule.name}: {reason if shut is None else f'{shut[0]}, although {reason}'}",
+        line=None if shut is None else shut[1],
         override=order,
-        fresh=end,
+        fresh=end if edge is None else min(end, edge),
     )
 
 

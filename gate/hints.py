@@ -8,7 +8,7 @@ from gate.calendars import DAY, WEEKDAYS, Days, Weekdays, Zone, minute_of
 from gate.config import Config
 from gate.fetchrules import FetchRules
 from gate.globs import GlobIndex, first
-from gate.hours import FetchRule
+from gate.hours import FetchRule, entries_of
 from gate.lines import CronForLine, CronLine, DatesLine, DayLine, Line, SpanLine
 from gate.timetable import Timetable
 from gate.wallclock import dated
@@ -36,6 +36,7 @@ def hints(config: Config, now: datetime) -> list[str]:
         found += [f"rule {rule.name}: {text}" for text in _of_hours(rule, table, now)]
     if len(different) > MOST_LOOKED_AT:
         found.append(f"of {len(different)} different hours of rules, {MOST_LOOKED_AT} were looked at for warnings")
+    found += _of_at_once(rules, now)
     return [*dict.fromkeys([*found, *_of_reach(config)])]
 
 
@@ -43,7 +44,10 @@ def hints(config: Config, now: datetime) -> list[str]:
 
 
 def _of_holidays(config: Config, now: datetime) -> Iterator[str]:
-    lines = [line for rule in config.fetch for entry in (*(rule.open or ()), *rule.closed) for line in entry.lines]
+    entries = [entry for rule in config.fetch for entry in (*(rule.open or ()), *rule.closed)]
+    limits = [*(rule.at_once for rule in config.fetch), *(resource.at_once for resource in config.resources)]
+    entries += [entry for at_once in limits for entry in entries_of(at_once)]
+    lines = [line for entry in entries for line in entry.lines]
     if not config.holidays:
         return
     if not any(line.uses_holidays for line in lines):
@@ -116,6 +120,16 @@ def _of_last_start(rule: FetchRule, table: Timetable, now: datetime) -> Iterator
                 f"{durations.text((closing - start).total_seconds())} from {dated(start, table.zone.info)}"
             )
             return
+
+
+def _of_at_once(rules: FetchRules, now: datetime) -> Iterator[str]:
+    """Entries that those before them leave nothing to."""
+    for pool, table in list(rules.at_once.items())[:MOST_LOOKED_AT]:
+        for case, hours in table.parts:
+            if not _ever(hours, now):
+                entry = case.entries[0] if case.entries else None
+                when = "else" if entry is None else entry.name or entry.text
+                yield f"{pool}: '{when}: {case.number}' of at_once never decides in the next {AHEAD_DAYS} days"
 
 
 def _both(one: Hours, other: Hours) -> Hours:

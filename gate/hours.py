@@ -1,26 +1,25 @@
 """The fetch side of gate.toml as data: named hours, holidays, and `[[fetch]]` rules. Texts in, structs out."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from gate import lines
+from gate import atonce, lines
 from gate.calendars import Days, UnknownZone, Zone
 from gate.globs import EVERYTHING
 from gate.ical import Calendar, CalendarError
 from gate.lines import Line, LineError
-from gate.settings import DaysTable, FetchTable, Findings
+from gate.pools import Ramp
+from gate.settings import DaysTable, FetchTable, Findings, ResourceTable
 
 CALENDAR = "ics:"
 """What begins the name of an iCalendar file, among holidays and lines."""
 
 LONGEST_NAME = 128
-RESERVED = "else"
-"""No name of `[hours]`: it is what `at_once` falls back to."""
 LAST_START_SECONDS = (60.0, 7 * 86_400.0)
 
 ReadCalendar: TypeAlias = Callable[[str, Zone], Calendar]
@@ -47,19 +46,48 @@ class Entry(Struct, frozen=True, kw_only=True):
         return self.text if self.name is None else f"{self.name} ({self.text})"
 
 
+class Case(Struct, frozen=True, kw_only=True):
+    """One entry of `at_once`: the number that holds while one of `entries` does. None: at all other times."""
+
+    number: int
+    entries: tuple[Entry, ...] | None = None
+
+
+AtOnce: TypeAlias = tuple[Case, ...]
+"""How many at once: the first case that holds decides, and the last one always does."""
+
+
+def entries_of(at_once: AtOnce | None) -> Iterator[Entry]:
+    """All entries of a limit."""
+    for case in at_once or ():
+        yield from case.entries or ()
+
+
 class FetchRule(Struct, frozen=True, kw_only=True):
     """One `[[fetch]]` table. `workers` and `queues` are globs.
 
-    `open`: None is always. `closed` beats it. `last_start`: no start in so many minutes before it closes.
-    `timezone`: whose wall clock its lines read, an IANA name; UTC where a rule has no lines and the file names none.
+    `needs`: names of resources. `open`: None is always. `closed` beats it. `at_once`: None is any number. `last_start`:
+    no start in so many minutes before it closes. `timezone`: whose wall clock its lines read, an IANA name; UTC where a
+    rule has no lines and the file names none.
     """
 
     name: str
     workers: tuple[str, ...] = (EVERYTHING,)
     queues: tuple[str, ...] = (EVERYTHING,)
+    needs: tuple[str, ...] = ()
     open: tuple[Entry, ...] | None = None
     closed: tuple[Entry, ...] = ()
+    at_once: AtOnce | None = None
     last_start: int = 0
+    ramp: Ramp | None = None
+    timezone: str = "UTC"
+
+
+class Resource(Struct, frozen=True, kw_only=True):
+    """One `[[resource]]` table: a limit that several rules share."""
+
+    name: str
+    at_once: AtOnce
     timezone: str = "UTC"
 
 
@@ -92,6 +120,8 @@ class HoursReader:
         self._hours: dict[str, list[str]] = {}
         self._used: set[str] = set()
         self._entries: dict[tuple[str, str | None], Entry] = {}
+        self._resources: dict[str, str] = {}
+        """The place of each, by name."""
         if timezone is not None:
             self._zone("timezone", timezone)
 
@@ -133,7 +163,7 @@ class HoursReader:
         """Read `[hours]`. Each line is read, whether a rule uses it or not."""
         table = self._findings.convert("hours", value, dict[str, Any])
         for name, texts in (table or {}).items():
-            if (problem := _name_problem(name)) is None and name == RESERVED:
+            if (problem := _name_problem(name)) is None and name == atonce.ELSE:
                 problem = f"{name!r} is no name: at_once means all other hours by it"
             if problem is None and name.startswith(CALENDAR):
                 problem = f"{name!r} is no name: {CALENDAR} begins the name of an iCalendar file"
@@ -182,7 +212,24 @@ class HoursReader:
             self._findings.add(place, f"{text!r}: {error}")
             return None
 
-    # -- [[fetch]]
+    # -- [[resource]] and [[fetch]]
+
+    def resources(self, value: Any) -> tuple[Resource, ...]:
+        """Read every `[[resource]]`."""
+        read: list[Resource] = []
+        for place, table in self._findings.tables("resource", value, ResourceTable):
+            if table.name is None:
+                self._findings.add(f"{place}.name", "missing: rules name a resource in their needs")
+            elif (problem := _name_problem(table.name)) is not None:
+                self._findings.add(f"{place}.name", problem)
+            elif (first := self._resources.setdefault(table.name, place)) != place:
+                problem = f"{table.name!r} is the name of {first} too: each resource has its own"
+                self._findings.add(f"{place}.name", problem)
+            if table.at_once is None:
+                self._findings.add(f"{place}.at_once", "missing: write a number, or a list as ['night: 8', 'else: 3']")
+            at_once, timezone = self._at_once(place, table) or (), self._timezone_of(place, table)
+            read.append(Resource(name=table.name or "", at_once=at_once, timezone=timezone))
+        return tuple(read)
 
     def fetch(self, value: Any) -> tuple[FetchRule, ...]:
         """Read every `[[fetch]]`, then look for names of `[hours]` that none of them uses."""
@@ -193,9 +240,12 @@ class HoursReader:
             self._findings.add("timezone", 'missing: hours need one, such as timezone = "Europe/Berlin"')
         for name in self._hours:
             if name not in self._used:
-                self._findings.add(
-                    f"hours.{name}", "no rule uses it: name it in open or closed of a [[fetch]], or remove it"
-                )
+                text = "no rule uses it: name it in open, closed or at_once of a [[fetch]], or remove it"
+                self._findings.add(f"hours.{name}", text)
+        needed = {name for rule in rules for name in rule.needs}
+        for name, place in self._resources.items():
+            if name not in needed:
+                self._findings.add(place, f"no rule needs {name!r}: name it in needs of a [[fetch]], or remove it")
         return rules
 
     def _names(self, tables: list[tuple[str, FetchTable]]) -> list[str]:
@@ -219,31 +269,67 @@ class HoursReader:
         return names
 
     def _rule(self, place: str, table: FetchTable, name: str) -> FetchRule:
-        if table.timezone is not None:
-            self._zone(f"{place}.timezone", table.timezone)
-        elif self._timezone is None and (table.open or table.closed):
-            self._zone_missing = True
+        if table.ramp is not None and table.at_once is None:
+            self._findings.add(f"{place}.ramp", "it goes with at_once: without a limit, there is nothing to lead up to")
         return FetchRule(
             name=name,
             workers=table.workers or (EVERYTHING,),
             queues=table.queues or (EVERYTHING,),
+            needs=self._needs(f"{place}.needs", table.needs or ()),
             open=None if table.open is None else self._lines(f"{place}.open", table.open),
             closed=self._lines(f"{place}.closed", table.closed or ()),
+            at_once=self._at_once(place, table),
             last_start=self._last_start(f"{place}.last_start", table.last_start),
-            timezone=table.timezone or self._timezone or "UTC",
+            ramp=atonce.ramp(f"{place}.ramp", table.ramp, self._findings),
+            timezone=self._timezone_of(place, table),
         )
+
+    def _timezone_of(self, place: str, table: FetchTable | ResourceTable) -> str:
+        """Whose wall clock the lines of a table read; it is an error if it has some, and nobody says so."""
+        has_lines = isinstance(table.at_once, tuple) and len(table.at_once) > 1
+        if isinstance(table, FetchTable):
+            has_lines = bool(has_lines or table.open or table.closed)
+        if table.timezone is not None:
+            self._zone(f"{place}.timezone", table.timezone)
+        elif self._timezone is None and has_lines:
+            self._zone_missing = True
+        return table.timezone or self._timezone or "UTC"
+
+    def _at_once(self, place: str, table: FetchTable | ResourceTable) -> AtOnce | None:
+        if table.at_once is None:
+            return None
+        read = atonce.parts(f"{place}.at_once", table.at_once, self._findings)
+        return tuple(
+            Case(number=part.number, entries=None if part.when is None else self._line_or_name(part.place, part.when))
+            for part in read
+        )
+
+    def _needs(self, place: str, names: Iterable[str]) -> tuple[str, ...]:
+        """The resources of a rule, each once."""
+        for index, name in enumerate(names):
+            if name not in self._resources:
+                near = get_close_matches(name, self._resources, n=1)
+                hint = f" (did you mean {near[0]}?)" if near else ""
+                known = ", ".join(self._resources) or "none"
+                self._findings.add(f"{place}[{index}]", f"unknown resource {name!r}{hint}: there is {known}")
+        return tuple(dict.fromkeys(names))
 
     def _lines(self, place: str, texts: Iterable[str]) -> tuple[Entry, ...]:
         """What `open` or `closed` holds: names of `[hours]`, or lines in place."""
+        return tuple(
+            entry for index, text in enumerate(texts) for entry in self._line_or_name(f"{place}[{index}]", text)
+        )
+
+    def _line_or_name(self, place: str, text: str) -> tuple[Entry, ...]:
+        """A line in place, or all lines of a name of `[hours]`; none if it is wrong."""
         found: list[Entry | None] = []
-        for index, text in enumerate(texts):
-            if text in self._hours:
-                self._used.add(text)
-                found += [self._entry(f"hours.{text}", line, text) for line in self._hours[text]]
-            elif lines.is_name(text) and not text.startswith(CALENDAR):
-                self._findings.add(f"{place}[{index}]", self._unknown_name(text))
-            else:
-                found.append(self._entry(f"{place}[{index}]", text, None))
+        if text in self._hours:
+            self._used.add(text)
+            found += [self._entry(f"hours.{text}", line, text) for line in self._hours[text]]
+        elif lines.is_name(text) and not text.startswith(CALENDAR):
+            self._findings.add(place, self._unknown_name(text))
+        else:
+            found.append(self._entry(place, text, None))
         return tuple(entry for entry in found if entry is not None)
 
     def _unknown_name(self, text: str) -> str:

@@ -34,6 +34,15 @@ class State(StrEnum):
     SENT = "sent"
     DOUBT = "doubt"
     RELEASED = "released"
+    MISSED = "missed"
+
+
+class CatchUp(StrEnum):
+    """Which of the occurrences that were missed are sent later."""
+
+    NONE = "none"
+    LATEST = "latest"
+    ALL = "all"
 
 
 class Steer(StrEnum):
@@ -83,6 +92,48 @@ class ClaimOut(Reply, frozen=True, kw_only=True):
 
 class TokenIn(Wire, frozen=True, kw_only=True):
     token: str
+
+
+class SourceIn(Wire, frozen=True, kw_only=True):
+    schedule: str
+    trigger: str
+    title: str | None = None
+
+
+class ReviewIn(Wire, frozen=True, kw_only=True):
+    source: str
+    round: str
+    last: bool
+    schedules: list[SourceIn]
+
+
+class Again(Reply, frozen=True, kw_only=True):
+    at: Instant
+    reason: str
+
+
+class Reviewed(Reply, frozen=True, kw_only=True):
+    schedule: str
+    catch_up: CatchUp
+    since: Instant
+    known: list[Instant]
+    again: list[Again]
+    paused: Instant | None
+
+
+class ReviewOut(Reply, frozen=True, kw_only=True):
+    now: Instant
+    reviews: list[Reviewed]
+
+
+class MissedIn(Wire, frozen=True, kw_only=True):
+    schedule: str
+    holder: str
+    at: str
+    first: str | None = None
+    count: int | None = None
+    reason: str
+    title: str | None = None
 
 
 class CheckIn(Wire, frozen=True, kw_only=True):
@@ -396,6 +447,8 @@ METHODS: dict[str, Method] = {
     "io.schedulegate.Send.Claim": Method(ClaimIn, ClaimOut),
     "io.schedulegate.Send.Confirm": Method(TokenIn, Done),
     "io.schedulegate.Send.Release": Method(TokenIn, Done),
+    "io.schedulegate.Send.Review": Method(ReviewIn, ReviewOut),
+    "io.schedulegate.Send.Missed": Method(MissedIn, Done),
     "io.schedulegate.Fetch.Check": Method(CheckIn, CheckOut),
     "io.schedulegate.Fetch.Watch": Method(WatchIn, CheckOut),
     "io.schedulegate.Fetch.Acquire": Method(AcquireIn, AcquireOut),

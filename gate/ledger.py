@@ -8,7 +8,6 @@ Memory is a watermark: an occurrence without a record that is older than the hor
 unless the schedule was first seen after it.
 """
 
-import math
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 
@@ -16,21 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gate import errors
-from gate.interface import ClaimIn, ClaimOut, Decision, Done, NotAnInstant, Reply, State, instant, rfc3339
-from gate.rules import SendPolicy
+from gate.claims import Ask, Miss
+from gate.interface import ClaimOut, Decision, Done, Reply, State, rfc3339
 
-LEASE_SECONDS = 30.0
 EARLY_SECONDS = 5.0
 """How far ahead of the gate's clock an occurrence may be claimed: timers fire early."""
 EARLY_INTERVAL_SECONDS = 1.0
-SCHEDULE_BYTES = 512
-HOLDER_BYTES = 256
-TITLE_BYTES = 512
-TOKEN_CHARACTERS = 128
-LEASE_SECONDS_MAX = 86_400.0
-DEADLINE_SECONDS_MAX = 10 * 366 * 86_400.0
-EVERY_SECONDS = (0.1, 10 * 366 * 86_400.0)
-FIRST_YEAR, LAST_YEAR = 1970, 9000
 
 
 class Event(Enum):
@@ -54,10 +44,15 @@ class Event(Enum):
     """The holder hangs past its lease."""
     RESEND = auto()
     """An operator allows a new send."""
+    MISS = auto()
+    """Nobody has sent it in its time."""
 
 
 MOVES: dict[tuple[State | None, Event], State] = {
     (None, Event.CLAIM): State.CLAIMED,
+    (None, Event.MISS): State.MISSED,
+    (State.MISSED, Event.CLAIM): State.CLAIMED,
+    (State.MISSED, Event.RESEND): State.RELEASED,
     (State.RELEASED, Event.CLAIM): State.CLAIMED,
     (State.RELEASED, Event.RENEW): State.CLAIMED,
     (State.RELEASED, Event.CONFIRM): State.SENT,
@@ -93,7 +88,7 @@ REASONS: dict[Event, str] = {
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
-    """What the ledger knows of a schedule. `newest`: the latest `at` that was ever granted."""
+    """What the ledger knows of a schedule. `newest`: the latest `at` that ever had a record."""
 
     name: str
     title: str | None
@@ -104,7 +99,10 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 
 class Occurrence(Struct, frozen=True, kw_only=True):
-    """One occurrence. `token`, `holder`, `claimed`, `until`: of the latest grant; `grants` counts them."""
+    """One occurrence. `token`, `holder`, `claimed`, `until`: of the latest grant; `grants` counts them.
+
+    Of one that was missed: an empty token, who said so, and when.
+    """
 
     schedule: str
     at: datetime
@@ -156,78 +154,6 @@ class Change(Struct, frozen=True):
         return not (self.occurrence is None and self.schedule is None and self.token is None)
 
 
-class Ask(Struct, frozen=True, kw_only=True):
-    """A claim whose fields have been checked."""
-
-    schedule: str
-    holder: str
-    token: str
-    at: datetime | None
-    every: float | None
-    once: bool
-    deadline: float | None
-    lease: float
-    title: str | None
-    policy: SendPolicy
-
-
-def ask(claim: ClaimIn, token: str, policy: SendPolicy) -> Ask:
-    """Check a claim; raises errors.InvalidClaim with the field, what is wrong with it and what is allowed."""
-    _check_text("schedule", claim.schedule, SCHEDULE_BYTES)
-    _check_text("holder", claim.holder, HOLDER_BYTES)
-    _check_text("token", token, TOKEN_CHARACTERS)
-    if claim.title is not None and len(claim.title.encode()) > TITLE_BYTES:
-        raise errors.InvalidClaim(field="title", reason=f"longer than {TITLE_BYTES} bytes")
-    _check_number("deadline", claim.deadline, 0.0, DEADLINE_SECONDS_MAX)
-    _check_number("every", claim.every, *EVERY_SECONDS)
-    _check_number("lease", claim.lease, 0.001, LEASE_SECONDS_MAX)
-    once = bool(claim.once)
-    deadlines = [d for d in (claim.deadline, policy.deadline) if d is not None]
-    return Ask(
-        schedule=claim.schedule,
-        holder=claim.holder,
-        token=token,
-        at=_check_at(claim, once=once),
-        every=claim.every,
-        once=once,
-        deadline=min(deadlines, default=None),
-        lease=LEASE_SECONDS if claim.lease is None else claim.lease,
-        title=claim.title,
-        policy=policy,
-    )
-
-
-def _check_text(field: str, value: str, limit: int) -> None:
-    size = len(value.encode())
-    if not 1 <= size <= limit:
-        raise errors.InvalidClaim(field=field, reason=f"has {size} bytes: 1 to {limit} are allowed")
-
-
-def _check_number(field: str, value: float | None, low: float, high: float) -> None:
-    if value is not None and not (math.isfinite(value) and low <= value <= high):
-        raise errors.InvalidClaim(field=field, reason=f"{value:g} s is outside {low:g} to {high:g}")
-
-
-def _check_at(claim: ClaimIn, *, once: bool) -> datetime | None:
-    if claim.every is not None:
-        if claim.at is not None or once:
-            raise errors.InvalidClaim(field="every", reason="goes without `at` and `once`: the gate picks `at`")
-        return None
-    if claim.at is None:
-        raise errors.InvalidClaim(field="at", reason="missing: give the nominal instant, or `every` for an interval")
-    try:
-        at = instant(claim.at)
-    except NotAnInstant as error:
-        raise errors.InvalidClaim(field="at", reason=str(error)) from None
-    if not FIRST_YEAR <= at.year <= LAST_YEAR:
-        raise errors.InvalidClaim(field="at", reason=f"{claim.at!r} is outside the years {FIRST_YEAR} to {LAST_YEAR}")
-    if not once and (at.second or at.microsecond):
-        raise errors.InvalidClaim(
-            field="at", reason=f"{claim.at!r} is within a minute: name the minute, or set `once` for a one-off"
-        )
-    return at
-
-
 def claim(ask: Ask, view: View, now: datetime) -> Change:
     """May `ask.holder` send? The answer is a ClaimOut, or InvalidClaim for a token that belongs elsewhere."""
     known, record = view.token, view.occurrence
@@ -236,9 +162,17 @@ def claim(ask: Ask, view: View, now: datetime) -> Change:
         return Change(errors.InvalidClaim(field="token", reason=reason))
     if record is not None and record.token == ask.token:
         return _ask_again(ask, view, record, now)
+    change = _claim_anew(ask, view, now)
+    if ask.policy.mode == "observe" and isinstance(change.answer, ClaimOut):
+        return _observed(ask, view, change, change.answer, now)
+    return change
+
+
+def _claim_anew(ask: Ask, view: View, now: datetime) -> Change:
+    known, record = view.token, view.occurrence
     if ask.every is not None and known is None:
         return _claim_interval(ask, ask.every, view, now)
-    if record is not None and record.state is not State.RELEASED:
+    if record is not None and record.state not in (State.RELEASED, State.MISSED):
         return _claim_taken(ask, view, record, now)
     at = known.at if known is not None else ask.at
     assert at is not None
@@ -297,9 +231,13 @@ def _claim_interval(ask: Ask, every: float, view: View, now: datetime) -> Change
 
 
 def _grant(ask: Ask, at: datetime, view: View, event: Event, now: datetime) -> Change:
-    record, schedule = view.occurrence, view.schedule
-    if event is not Event.RENEW and (late := _late(ask, at, view, now)) is not None:
-        return late
+    if event is not Event.RENEW and (refusal := _refusal(ask, at, view, now)) is not None:
+        return refusal
+    return _granted(ask, at, view, event, REASONS[event], now)
+
+
+def _granted(ask: Ask, at: datetime, view: View, event: Event, reason: str, now: datetime) -> Change:
+    record = view.occurrence
     until = now + timedelta(seconds=ask.lease)
     granted = Occurrence(
         schedule=ask.schedule,
@@ -311,36 +249,104 @@ def _grant(ask: Ask, at: datetime, view: View, event: Event, now: datetime) -> C
         until=until,
         touched=now,
         settled=None,
-        reason=REASONS[event],
+        reason=reason,
         grants=1 if record is None else record.grants + (event is not Event.RENEW),
     )
-    answer = ClaimOut(decision=Decision.SEND, reason=granted.reason, at=at, token=ask.token, until=until, by=ask.holder)
-    token = view.token or Token(token=ask.token, schedule=ask.schedule, at=at, holder=ask.holder, born=now)
-    return Change(answer, granted, _seen(ask, at, schedule, now), None if token is view.token else token)
+    schedule = _seen(ask, at, view.schedule, now)
+    return Change(_yes(ask, at, reason, until), granted, schedule, _new_token(ask, at, view, now))
 
 
-def _late(ask: Ask, at: datetime, view: View, now: datetime) -> Change | None:
+def _yes(ask: Ask, at: datetime, reason: str, until: datetime) -> ClaimOut:
+    return ClaimOut(decision=Decision.SEND, reason=reason, at=at, token=ask.token, until=until, by=ask.holder)
+
+
+def _new_token(ask: Ask, at: datetime, view: View, now: datetime) -> Token | None:
+    """The record of the claim's token; None if there is one."""
+    if view.token is not None:
+        return None
+    return Token(token=ask.token, schedule=ask.schedule, at=at, holder=ask.holder, born=now)
+
+
+def _refusal(ask: Ask, at: datetime, view: View, now: datetime) -> Change | None:
+    """Why an occurrence that nobody else has is not granted now."""
+    forgotten = _forgotten(ask, at, view)
     if ask.deadline is not None and now > at + timedelta(seconds=ask.deadline):
-        return _no(at, Decision.LATE, f"past its deadline of {ask.deadline:g} s")
+        change = _no(at, Decision.LATE, f"past its deadline of {ask.deadline:g} s")
+    elif forgotten:
+        change = _no(at, Decision.LATE, f"older than the ledger remembers ({rfc3339(view.horizon)})")
+    elif ask.paused is not None:
+        change = _no(at, Decision.PAUSED, ask.paused.reason, until=ask.paused.until)
+    else:
+        return None
+    # An interval goes on with its next occurrence. What was forgotten may have been sent.
+    if ask.every is not None or view.occurrence is not None or forgotten:
+        return change
+    return _refused_for_good(ask, at, view, change, now)
+
+
+def _refused_for_good(ask: Ask, at: datetime, view: View, change: Change, now: datetime) -> Change:
+    """It gets a record, so that it is listed, and not offered again by a scheduler that looks for what it missed."""
+    assert isinstance(change.answer, ClaimOut)
+    record = _record_of_miss(ask.schedule, at, ask.holder, change.answer.reason, now)
+    return Change(change.answer, record, _seen(ask, at, view.schedule, now))
+
+
+def _record_of_miss(schedule: str, at: datetime, holder: str, reason: str, now: datetime) -> Occurrence:
+    return Occurrence(
+        schedule=schedule,
+        at=at,
+        state=MOVES[None, Event.MISS],
+        token="",
+        holder=holder,
+        claimed=now,
+        until=now,
+        touched=now,
+        settled=now,
+        reason=reason,
+        grants=0,
+    )
+
+
+def _forgotten(ask: Ask, at: datetime, view: View) -> bool:
+    """Whether a record of it may have been forgotten."""
     schedule = view.schedule
     if view.occurrence is not None or schedule is None or not schedule.known_since <= at < view.horizon:
-        return None
+        return False
     # The newest occurrence is never forgotten, so the next one of an interval, however long, was not sent yet.
-    if ask.every is None or at <= schedule.newest:
-        return _no(at, Decision.LATE, f"older than the ledger remembers ({rfc3339(view.horizon)})")
-    return None
+    return ask.every is None or at <= schedule.newest
 
 
-def _seen(ask: Ask, at: datetime, schedule: Schedule | None, now: datetime) -> Schedule:
+def _observed(ask: Ask, view: View, change: Change, answer: ClaimOut, now: datetime) -> Change:
+    """Under mode = "observe" every claim is granted, and the answer says what it would have been.
+
+    What another has sent, holds or left in doubt keeps its record; the token is remembered, so that it can be
+    confirmed. What is refused for another reason is recorded as if it had been granted.
+    """
+    if answer.decision is Decision.SEND:
+        return change
+    reason = f"observed: enforce would answer {answer.decision.value}: {answer.reason}"
+    record = view.occurrence
+    if answer.decision in (Decision.SENT, Decision.HELD, Decision.DOUBT) and record is not None:
+        until = now + timedelta(seconds=ask.lease)
+        token = _new_token(ask, record.at, view, now)
+        return Change(_yes(ask, record.at, reason, until), schedule=change.schedule, token=token)
+    if ask.every is not None:  # its scheduler does not keep the cadence
+        return _granted(ask, now, replace(view, occurrence=None), Event.CLAIM, reason, now)
+    doubt = record is not None and record.state is State.DOUBT
+    return _granted(ask, answer.at, view, Event.TAKE_OVER if doubt else Event.CLAIM, reason, now)
+
+
+def _seen(ask: Ask | Miss, at: datetime, schedule: Schedule | None, now: datetime) -> Schedule:
+    once = ask.once if isinstance(ask, Ask) else schedule is not None and schedule.once
     if schedule is None:
-        return Schedule(name=ask.schedule, title=ask.title, known_since=at, newest=at, once=ask.once, touched=now)
+        return Schedule(name=ask.schedule, title=ask.title, known_since=at, newest=at, once=once, touched=now)
     return Schedule(
         name=schedule.name,
         title=ask.title or schedule.title,
-        # An older occurrence that is granted now must not be granted again once its record is pruned.
+        # An older occurrence that has a record now must not be granted again once that is pruned.
         known_since=min(at, schedule.known_since),
-        newest=at if _ahead(ask, schedule, now) else max(at, schedule.newest),
-        once=ask.once,
+        newest=at if isinstance(ask, Ask) and _ahead(ask, schedule, now) else max(at, schedule.newest),
+        once=once,
         touched=now,
     )
 
@@ -357,6 +363,16 @@ def _no(
     return Change(ClaimOut(decision=decision, reason=reason, at=at, until=until, by=by))
 
 
+def missed(miss: Miss, view: View, now: datetime) -> Change:
+    """Record what was missed; nothing changes for an occurrence that has a record, or may have had one."""
+    schedule = view.schedule
+    forgotten = schedule is not None and schedule.known_since <= miss.at < view.horizon
+    if view.occurrence is not None or forgotten:
+        return Change(Done())
+    record = _record_of_miss(miss.schedule, miss.at, miss.holder, miss.reason, now)
+    return Change(Done(), record, _seen(miss, miss.at, schedule, now))
+
+
 def settle(event: Event, token: str, view: View, now: datetime) -> Change:
     """Confirm, release or lose the claim of a token; idempotent; answers UnknownToken for one never granted."""
     record, known = view.occurrence, view.token
@@ -370,9 +386,9 @@ def settle(event: Event, token: str, view: View, now: datetime) -> Change:
 
 
 def resend(schedule: str, at: datetime, view: View, now: datetime) -> Change:
-    """An operator settles a doubt by allowing a new send; answers NotInDoubt for anything else."""
+    """An operator allows a new send of what is in doubt or was missed; answers NotInDoubt for anything else."""
     record = view.occurrence
-    if record is None or record.state is not State.DOUBT:
+    if record is None or (record.state, Event.RESEND) not in MOVES:
         state = "unknown to the ledger" if record is None else str(record.state)
         return Change(errors.NotInDoubt(schedule=schedule, at=rfc3339(at), state=state))
     return Change(Done(), _moved(record, Event.RESEND, now, by=record.holder))

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from gate.moments import earliest
 from gate.permit import Ask, Choice
 from gate.places import Places
 from gate.pools import Limits, slot
@@ -46,7 +47,7 @@ class Offers:
         found = [self._places.pool(name).shortage(limits(name), now) for name in full]
         more = f"; and {len(found) - REASONS} more" if len(found) > REASONS else ""
         reason = "; ".join(text for text, _ in found[:REASONS]) + more
-        return reason, min((until for _, until in found if until is not None), default=None)
+        return reason, earliest(until for _, until in found)
 
     def _left(self, name: str, mine: frozenset[str], limits: Limits, now: datetime) -> float:
         pool = self._places.pool(name)

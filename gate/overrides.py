@@ -44,6 +44,12 @@ class Overrides(Struct, frozen=True):
         found = self.table.get(rule)
         return found if found is not None and now < found.until else None
 
+    def as_of(self, at: datetime, now: datetime) -> "Overrides":
+        """Those that are to be asked about `at`: what was ordered later says nothing of the past."""
+        if at >= now:
+            return self
+        return Overrides({rule: order for rule, order in self.table.items() if order.since <= at})
+
     def in_force(self, now: datetime) -> list[Override]:
         """All orders that hold at `now`, by rule."""
         return [order for _, order in sorted(self.table.items()) if now < order.until]

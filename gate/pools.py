@@ -10,6 +10,16 @@ from msgspec import Struct
 from gate import durations
 
 
+def rule_pool(name: str) -> str:
+    """The pool of a rule."""
+    return f"rule {name}"
+
+
+def resource_pool(name: str) -> str:
+    """The pool of a resource."""
+    return f"resource {name}"
+
+
 class Ramp(Struct, frozen=True):
     """A gentle opening: at most `count` new places every `every` seconds, until the limit may be reached."""
 

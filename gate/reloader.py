@@ -95,8 +95,9 @@ class Reloader:
 
     def _reloaded(self, outcome: Outcome) -> None:
         if isinstance(outcome, ConfigError):
-            self.problem = f"{outcome.source}: {'; '.join(outcome.findings)}"
-            log.error("the configuration is not taken over, and what ran before goes on: %s", self.problem)
+            self.problem = str(outcome)
+            findings = "; ".join(outcome.findings)
+            log.error("%s is not taken over, and what ran before goes on: %s", outcome.source, findings)
             return
         self.problem = None
         self._take(outcome)

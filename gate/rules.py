@@ -1,6 +1,7 @@
 """Which rule covers a schedule: the first `[[send]]` table whose glob matches, else the defaults."""
 
 from collections.abc import Callable
+from datetime import datetime
 from fnmatch import translate
 from functools import lru_cache
 from re import compile as compile_pattern
@@ -8,16 +9,33 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gate.interface import CatchUp
+
 GRACE_SECONDS = 2.0
 """How long a claim stays held after its connection closed or the gate restarted."""
+CATCH_UP_SECONDS = 3600.0
+"""How far back missed occurrences are looked for."""
+
+
+class Paused(Struct, frozen=True, kw_only=True):
+    """Why nothing is sent, and until when; None: no end is known."""
+
+    reason: str
+    until: datetime | None
 
 
 class SendPolicy(Struct, frozen=True, kw_only=True):
-    """How doubt and lateness of a schedule are treated. Durations in seconds."""
+    """How doubt, lateness and what was missed of a schedule are treated. Durations in seconds.
+
+    `mode`: "observe" grants every claim, and says what the answer would have been.
+    """
 
     on_doubt: Literal["skip", "resend"] = "skip"
     deadline: float | None = None
     grace: float = GRACE_SECONDS
+    catch_up: CatchUp = CatchUp.NONE
+    catch_up_within: float = CATCH_UP_SECONDS
+    mode: Literal["enforce", "observe"] = "enforce"
 
 
 class SendRule(Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ KEEP_DEFAULT = "14d"
 T = TypeVar("T")
 Table = TypeVar("Table", bound=Struct)
 Texts = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1)]
+AtOnce = Annotated[int, Meta(ge=0)] | Texts
 
 
 class TopTable(Struct, frozen=True, kw_only=True):
@@ -35,9 +36,18 @@ class FetchTable(Struct, frozen=True, kw_only=True):
     name: str | None = None
     workers: Texts | None = None
     queues: Texts | None = None
+    needs: Texts | None = None
     open: Texts | None = None
     closed: Texts | None = None
+    at_once: AtOnce | None = None
     last_start: str | None = None
+    ramp: str | None = None
+    timezone: str | None = None
+
+
+class ResourceTable(Struct, frozen=True, kw_only=True):
+    name: str | None = None
+    at_once: AtOnce | None = None
     timezone: str | None = None
 
 

@@ -1,17 +1,18 @@
 """When one `[[fetch]]` rule is open, and which of its lines says so."""
 
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 
 from msgspec import Struct
 
 from gate import durations
 from gate.calendars import Zone
-from gate.hours import Entry, FetchRule
+from gate.hours import AtOnce, Entry, FetchRule, Resource
+from gate.limits import AtOnceTable
+from gate.moments import FOREVER, earliest
+from gate.pools import resource_pool
 from gate.wallclock import soon
-from gate.windows import ALWAYS, Compiler, Hours, Spans
-
-FOREVER = datetime.max.replace(tzinfo=UTC)
+from gate.windows import ALWAYS, NEVER, Compiler, Hours, Spans
 
 
 class State(Struct, frozen=True, kw_only=True):
@@ -34,19 +35,28 @@ class State(Struct, frozen=True, kw_only=True):
 class Timetable:
     """The hours of one rule; rules that say the same share one.
 
-    `opens` and `closes`: its lines, each with its hours. `opening`: the open lines together. `net`: without the closed
-    ones. `starts`: when jobs may start, so without the last minutes either.
+    `opens` and `closes`: its lines, each with its hours. `opening`: the open lines together. `shut`: when one of its
+    limits is 0, which nothing beats. `net`: the open ones without the closed ones, and not while it is shut. `starts`:
+    when jobs may start, so without the last minutes either. `limits`: what may be 0, each with words that name it.
     """
 
     def __init__(
-        self, rule: FetchRule, zone: Zone, opens: list[Hours] | None, closes: list[Hours], compiler: Compiler
+        self,
+        rule: FetchRule,
+        zone: Zone,
+        opens: list[Hours] | None,
+        closes: list[Hours],
+        limits: list[tuple[str, AtOnceTable]],
+        compiler: Compiler,
     ) -> None:
         self.zone = zone
         self.opening = ALWAYS if opens is None else compiler.union(opens)
         self.opens = list(zip(rule.open or (), opens or (), strict=True))
         self.closes = list(zip(rule.closed, closes, strict=True))
         self._last_start = rule.last_start
-        self.net = compiler.minus(self.opening, compiler.union(closes))
+        self._limits = limits
+        self.shut = compiler.union(limit.closed for _, limit in limits)
+        self.net = compiler.minus(self.opening, compiler.union([*closes, self.shut]))
         self.starts = compiler.eroded(self.net, rule.last_start)
         self._state: State | None = None
 
@@ -67,8 +77,23 @@ class Timetable:
             line=line,
             text=cause + self._change(is_open, until, at),
             since=at,
-            fresh=earliest([until, *(hours.next_change(at) for _, hours in (*self.opens, *self.closes))]) or FOREVER,
+            fresh=earliest([until, *self._edges(at)]) or FOREVER,
         )
+
+    def _edges(self, at: datetime) -> Iterator[datetime | None]:
+        """When a line begins or ends to hold."""
+        for _, hours in (*self.opens, *self.closes):
+            yield hours.next_change(at)
+        for _, limit in self._limits:
+            yield limit.at(at).fresh
+
+    def why_shut(self, at: datetime) -> tuple[str, str | None] | None:
+        """Which limit is 0, in words, and its line; None if none is."""
+        for words, limit in self._limits:
+            if limit.closed.contains(at):
+                number = limit.at(at)
+                return f"{words}{number.reason}", None if number.by is None else number.by.text
+        return None
 
     def _why_open(self, at: datetime) -> tuple[str, str | None]:
         """Of the open lines that hold, the one that holds longest."""
@@ -82,6 +107,8 @@ class Timetable:
         for entry, hours in self.closes:
             if hours.contains(at):
                 return f"closed by {entry}", entry.text
+        if self.opening.contains(at) and (shut := self.why_shut(at)) is not None:
+            return shut
         if self.net.contains(at):
             last = durations.text(self._last_start * 60.0)
             closing = self.net.next_change(at)
@@ -98,20 +125,36 @@ class Timetable:
 class Timetables:
     """Makes timetables; what is equal is made once, so that thousands of rules may share a few."""
 
-    def __init__(self, compiler: Compiler) -> None:
+    def __init__(self, compiler: Compiler, resources: Iterable[Resource] = ()) -> None:
         self._compiler = compiler
         self._made: dict[tuple[object, ...], Timetable] = {}
         self._hours: dict[tuple[Entry, str], Hours] = {}
+        self._at_once: dict[tuple[AtOnce, str], AtOnceTable] = {}
+        self.resources = {resource.name: self.at_once(resource.at_once, resource.timezone) for resource in resources}
+
+    def at_once(self, at_once: AtOnce, timezone: str) -> AtOnceTable:
+        """The limit of a rule or a resource; raises UnknownZone."""
+        key = (at_once, timezone)
+        if key not in self._at_once:
+            self._at_once[key] = AtOnceTable(at_once, self._compiler.zone(timezone), self._entry, self._compiler)
+        return self._at_once[key]
 
     def of(self, rule: FetchRule) -> Timetable:
         """The timetable of a rule; raises UnknownZone."""
-        key = (rule.open, rule.closed, rule.last_start, rule.timezone)
+        limits = [(words, limit) for words, limit in self._limits(rule) if limit.closed is not NEVER]
+        key = (rule.open, rule.closed, rule.last_start, rule.timezone, *limits)
         if key not in self._made:
             zone = self._compiler.zone(rule.timezone)
             opens = None if rule.open is None else [self._entry(entry, zone) for entry in rule.open]
             closes = [self._entry(entry, zone) for entry in rule.closed]
-            self._made[key] = Timetable(rule, zone, opens, closes, self._compiler)
+            self._made[key] = Timetable(rule, zone, opens, closes, limits, self._compiler)
         return self._made[key]
+
+    def _limits(self, rule: FetchRule) -> Iterator[tuple[str, AtOnceTable]]:
+        if rule.at_once is not None:
+            yield "", self.at_once(rule.at_once, rule.timezone)
+        for name in rule.needs:
+            yield f"{resource_pool(name)}: ", self.resources[name]
 
     def _entry(self, entry: Entry, zone: Zone) -> Hours:
         key = (entry, zone.key)
@@ -119,8 +162,3 @@ class Timetables:
             parts = [self._compiler.hours(line, zone) for line in entry.lines]
             self._hours[key] = self._compiler.union([*parts, Spans(entry.spans)] if entry.spans else parts)
         return self._hours[key]
-
-
-def earliest(instants: Iterable[datetime | None]) -> datetime | None:
-    """The first of some instants; None is never."""
-    return min((instant for instant in instants if instant is not None), default=None)

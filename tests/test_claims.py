@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate import errors, ledger
+from gate import claims, errors
 from gate.interface import ClaimIn, Decision, rfc3339
 from gate.ledger import Event
 from gate.rules import DEFAULT_POLICY, SendPolicy
@@ -130,7 +130,10 @@ def test_the_stricter_of_the_claims_deadline_and_the_rules_counts(
     book.clock.move(0.000001)
     answer = book.answer("too late", NOON, deadline=own)
     assert (answer.decision, answer.reason) == (Decision.LATE, f"past its deadline of {limit:g} s")
-    assert book.record("too late") is None
+    record = book.record("too late")
+    assert record is not None
+    assert (record.state, record.reason, record.holder) == (State.MISSED, answer.reason, record.holder)
+    assert (record.token, record.grants, record.settled) == ("", 0, book.clock.now())
 
 
 def test_without_a_deadline_nothing_is_too_late() -> None:
@@ -327,15 +330,15 @@ def refused(**fields: Any) -> tuple[str, str]:
     token = fields.pop("token", "t")
     asked = ClaimIn(**{"schedule": S, "holder": "h", "at": rfc3339(NOON), **fields})
     with pytest.raises(errors.InvalidClaim) as caught:
-        ledger.ask(asked, token, DEFAULT_POLICY)
+        claims.ask(asked, token, DEFAULT_POLICY)
     assert caught.value.parameters.keys() == {"field", "reason"}
     return caught.value.field, caught.value.reason
 
 
-def accepted(**fields: Any) -> ledger.Ask:
+def accepted(**fields: Any) -> claims.Ask:
     token = fields.pop("token", "t")
     asked = ClaimIn(**{"schedule": S, "holder": "h", "at": rfc3339(NOON), **fields})
-    return ledger.ask(asked, token, DEFAULT_POLICY)
+    return claims.ask(asked, token, DEFAULT_POLICY)
 
 
 @pytest.mark.parametrize(("field", "limit"), [("schedule", 512), ("holder", 256), ("token", 128)])

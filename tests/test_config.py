@@ -67,9 +67,9 @@ def test_how_long_may_be_kept(keep: str, seconds: float) -> None:
 
 
 UNIT = "write a number and a unit (ms, s, m, h, d, w), such as 90s, 1h30m or 14d"
-KNOWN = "this version knows timezone, uncovered, store, days, hours, fetch, send, control"
+KNOWN = "this version knows timezone, uncovered, store, days, hours, fetch, resource, send, control"
 WRONG: dict[str, tuple[str, list[str]]] = {
-    "an unknown table": ("[resource]\n", [f"resource: unknown table or key ({KNOWN})"]),
+    "an unknown table": ("[resources]\n", [f"resources: unknown table or key ({KNOWN})"]),
     "an unknown key at the top": ("time_zone = 'Europe/Berlin'", [f"time_zone: unknown table or key ({KNOWN})"]),
     "an unknown key of the store": (
         "[store]\nurll = 'sqlite:'",

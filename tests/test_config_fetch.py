@@ -216,10 +216,10 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         ["uncovered: 'shut' is not one of open, closed"],
     ),
     "an unknown key of a rule": (
-        "[[fetch]]\nat_once = 3",
+        "[[fetch]]\nopens = []",
         [
-            "fetch[0].at_once: unknown key (this version knows name, workers, queues, open, closed, last_start, "
-            "timezone)"
+            "fetch[0].opens: unknown key (this version knows name, workers, queues, needs, open, closed, at_once, "
+            "last_start, ramp, timezone)"
         ],
     ),
     "an unknown key of the days": (
@@ -275,7 +275,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "a name that no rule uses": (
         BERLIN + "[hours]\nnight = ['daily 20:00-06:00']",
-        ["hours.night: no rule uses it: name it in open or closed of a [[fetch]], or remove it"],
+        ["hours.night: no rule uses it: name it in open, closed or at_once of a [[fetch]], or remove it"],
     ),
     "a wrong line of hours, said once however many use it": (
         RULE + "open = ['night']\nclosed = ['night']\n[hours]\nnight = ['daily 20:00-25:00']",

@@ -6,9 +6,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gate.config import parse
-from gate.explain import words
+from gate.explain import why, words
 from gate.fetchrules import FetchRules
-from gate.interface import OverrideIn, Steer, rfc3339
+from gate.interface import OverrideIn, Steer, WhyIn, rfc3339
 from gate.overrides import NO_OVERRIDES, Overrides
 from gate.wallclock import dated, soon, spoken
 
@@ -133,6 +133,18 @@ def test_days_are_those_of_the_zone() -> None:
     assert spoken(now + timedelta(hours=1), now, BERLIN) == "today 01:30"
     assert spoken(now + timedelta(hours=1), now, ZoneInfo("UTC")) == "tomorrow 00:30"
     assert dated(now, BERLIN) == "tue 2026-12-01 00:30"
+
+
+def test_an_override_does_not_explain_the_time_before_it() -> None:
+    rules = FetchRules(parse(CONFIG.encode(), "gate.toml"))
+    order = OverrideIn(rule="mail", action=Steer.CLOSE, until=rfc3339(NOON + timedelta(hours=2)), note="clinic called")
+    overrides = NO_OVERRIDES.order(order, ["mail"], "ops", 1000, NOON)
+
+    def is_open(hour: str) -> bool:
+        asked = WhyIn(worker="w", queue="mail", at=rfc3339(at(f"2026-11-30 {hour}")))
+        return why(rules, overrides, asked, NOON + timedelta(hours=1)).open
+
+    assert [is_open(hour) for hour in ("11:59", "12:00", "13:59", "14:00")] == [True, False, False, True]
 
 
 @pytest.mark.parametrize(("hour", "expected"), [(0, "02:30 CEST"), (1, "02:30 CET"), (2, "03:30")])

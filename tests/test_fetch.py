@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate import errors
-from gate.interface import CheckIn, WatchIn
+from gate.explain import why
+from gate.interface import CheckIn, WatchIn, WhyIn
+from gate.overrides import NO_OVERRIDES
 from gate.wire import Call, Slot
 from tests.support.book import NOON
 from tests.support.fetch import UNREAD_BYTES, FetchWorld, Worker, rules
@@ -88,8 +90,9 @@ def test_a_question_that_may_not_be_is_refused(
     with pytest.raises(errors.InvalidWorker, match=r"^invalid question: "):
         world.worker().watch(worker, queues)
     if queues is None or len(queues) <= 2:
+        asked = WhyIn(worker=worker, queue=None if queues is None else queues[-1])
         with pytest.raises(errors.InvalidWorker):
-            world.engine.why(worker, None if queues is None else queues[-1], NOON)
+            why(world.rules, NO_OVERRIDES, asked, NOON)
 
 
 def test_the_longest_question_is_answered(world: FetchWorld) -> None:

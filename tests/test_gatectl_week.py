@@ -260,7 +260,7 @@ def test_a_gate_and_its_file_say_the_same(gate: GateProcess) -> None:
 def test_a_rule_that_is_not_there_is_wrong_usage_also_for_a_gate(gate: GateProcess) -> None:
     result = gatectl("week", "nosuch", "--socket", str(gate.socket))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "gatectl: no [[fetch]] rule is named 'nosuch': the configuration has ['dicom']\n"
+    assert result.stderr == "gatectl: no [[fetch]] rule is named 'nosuch': the configuration has dicom\n"
 
 
 def test_without_a_gate_the_exit_code_is_3(tmp_path: Path) -> None:

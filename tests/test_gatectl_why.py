@@ -1,6 +1,7 @@
 """gatectl why worker: the deciding line in words, and the answer as the exit code."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +85,15 @@ def test_what_the_gate_does_not_take_as_a_worker_is_wrong_usage(gate: GateProces
     assert result.stderr.startswith("gatectl: invalid question: worker: ")
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "1972-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])
+def test_an_instant_of_which_no_hours_are_known_is_refused_and_the_gate_goes_on(at: str, gate: GateProcess) -> None:
+    result = gatectl(*ASKED, "--at", at, "--socket", str(gate.socket))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"gatectl: invalid question: at: {at!r} is not within 1973 to 2199\n"
+    assert gatectl(*ASKED, "--at", NIGHT, "--socket", str(gate.socket)).exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -91,6 +101,8 @@ def test_what_the_gate_does_not_take_as_a_worker_is_wrong_usage(gate: GateProces
         (["why", "worker"], "Missing argument 'NAME'"),
         (["why", "task", "a"], "No such command 'task'"),
         ([*ASKED, "--at", "noon"], "'noon' is not a time"),
+        ([*ASKED, "--at", "0001-01-01T00:00:00Z", "--config", os.devnull], "is not within 1973 to 2199"),
+        (["why", "worker", "w", "--queue", "", "--config", os.devnull], "invalid question: queues[0]: "),
         ([*ASKED, "--config", "/nowhere/gate.toml"], "/nowhere/gate.toml cannot be used:\n  cannot be read: "),
     ],
 )

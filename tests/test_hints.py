@@ -221,3 +221,35 @@ def test_hours_of_very_many_rules_are_not_all_looked_at() -> None:
         f"[[fetch]]\nqueues = ['q{n}']\nopen = ['daily {n // 60:02}:{n % 60:02}-20:00']\n" for n in range(501)
     )
     assert warnings(text) == ["of 501 different hours of rules, 500 were looked at for warnings"]
+
+
+# -- limits
+
+
+def test_an_entry_of_a_limit_that_never_decides_is_named() -> None:
+    text = """
+        [hours]
+        night = ["daily 20:00-06:00"]
+        [[fetch]]
+        name = "r"
+        needs = ["pacs-1"]
+        at_once = ["night: 8", "daily 21:00-22:00: 9", "else: 3"]
+        [[resource]]
+        name = "pacs-1"
+        at_once = ["daily 00:00-12:00: 1", "daily 12:00-24:00: 2", "else: 3"]
+        """
+    assert warnings(text) == [
+        "resource pacs-1: 'else: 3' of at_once never decides in the next 400 days",
+        "rule r: 'daily 21:00-22:00: 9' of at_once never decides in the next 400 days",
+    ]
+
+
+def test_holidays_that_only_a_limit_knows_are_used() -> None:
+    text = "[days]\nholidays = ['12-24']\n[[fetch]]\nat_once = ['holiday 00:00-24:00: 8', 'else: 3']"
+    assert warnings(text) == []
+
+
+def test_a_rule_that_its_limit_closes_for_good_never_starts_a_job() -> None:
+    assert warnings(rule("daily 00:00-24:00", more="at_once = 0")) == [
+        "rule r: no job starts in the next 400 days: its hours are always closed"
+    ]

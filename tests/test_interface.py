@@ -162,7 +162,7 @@ def test_the_fields_of_errors_have_the_types_that_peers_rely_on() -> None:
 
 def test_the_states_and_decisions_are_those_of_the_design() -> None:
     assert list(Decision) == ["send", "sent", "held", "doubt", "wait", "late", "paused"]
-    assert list(State) == ["claimed", "sent", "doubt", "released"]
+    assert list(State) == ["claimed", "sent", "doubt", "released", "missed"]
 
 
 # -- instants
@@ -323,7 +323,7 @@ TEXTS: list[tuple[errors.GateError, str]] = [
     ),
     (
         errors.NoSuchRule(rule="dicon", known=["dicom", "mail"]),
-        "no [[fetch]] rule is named 'dicon': the configuration has ['dicom', 'mail']",
+        "no [[fetch]] rule is named 'dicon': the configuration has dicom, mail",
     ),
     (
         errors.InvalidOverride(field="until", reason="missing: an override has an end"),
@@ -331,7 +331,7 @@ TEXTS: list[tuple[errors.GateError, str]] = [
     ),
     (
         errors.InvalidConfig(source="gate.toml", findings=["a: b", "c: d"]),
-        "gate.toml is not taken over, and what ran before goes on: ['a: b', 'c: d']",
+        "gate.toml is not taken over, and what ran before goes on: a: b, c: d",
     ),
     (
         errors.NotInDoubt(schedule="s", at="2026-11-30T12:00:00Z", state="sent"),

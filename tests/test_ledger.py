@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gate import errors, ledger
+from gate import claims, errors, ledger
 from gate.interface import ClaimIn, ClaimOut, Decision, Done, State, rfc3339
 from gate.ledger import EPOCH, MOVES, REASONS, Change, Event, Occurrence, Schedule, Token, View
 from gate.rules import DEFAULT_POLICY, SendPolicy
@@ -48,7 +48,7 @@ def view(state: State | None, token: Token | None = None) -> View:
 
 def claim(state: State | None, token: str, known: Token | None = None, policy: SendPolicy = DEFAULT_POLICY) -> Change:
     asked = ClaimIn(schedule=S, holder="asker", at=rfc3339(NOON))
-    return ledger.claim(ledger.ask(asked, token, policy), view(state, known), NOW)
+    return ledger.claim(claims.ask(asked, token, policy), view(state, known), NOW)
 
 
 ACTIONS = {

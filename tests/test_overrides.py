@@ -40,6 +40,14 @@ def test_an_order_holds_until_before_its_end() -> None:
     assert NO_OVERRIDES.table == {}
 
 
+def test_an_order_says_nothing_of_the_time_before_it() -> None:
+    table = order(request())
+    assert table.as_of(NOW - timedelta(minutes=1), LATER).get("dicom", NOW - timedelta(minutes=1)) is None
+    assert table.as_of(NOW, LATER).get("dicom", NOW) == made()
+    early = NOW - timedelta(hours=1)
+    assert table.as_of(early, early).get("dicom", early) == made(), "a clock that was set back does not end it"
+
+
 def test_a_glob_orders_each_rule_that_it_matches() -> None:
     table = order(request("dicom*"))
     assert table.in_force(NOW) == [made("dicom"), made("dicom-urgent")]

@@ -66,6 +66,7 @@ class PermitMachine(RuleBasedStateMachine):
             self.jobs.pop(permit.id, None)
         for process in tick.gone:
             self.disk.pop(process, None)
+            self.jobs = {permit: job for permit, job in self.jobs.items() if job[0] != process}
 
     def process(self, name: str) -> str:
         """The process that goes by this name now: one that died is followed by another."""
@@ -216,7 +217,8 @@ class PermitMachine(RuleBasedStateMachine):
 
     @rule()
     def open(self) -> None:
-        """The rules with a ramp open now."""
+        """The rules with a ramp open a second later."""
+        self.model.now += 1
         self.model.opening = self.model.now
         self.tick()
 
@@ -225,7 +227,7 @@ class PermitMachine(RuleBasedStateMachine):
         process = self.process(process)
         if self.permits.forget(process):
             self.disk.pop(process, None)
-            assert not any(of == process for of, _, _ in self.jobs.values())
+            assert not any(of == process and pools for of, _, pools in self.jobs.values())
 
     @rule()
     def restart(self) -> None:

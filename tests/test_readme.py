@@ -13,7 +13,7 @@ import procrastinate
 import pytest
 
 import procrastinate_gate.hooks
-from gate import config, explain, ledger, lines, reactor, wire
+from gate import claims, config, explain, ledger, lines, reactor, wire
 from gate.calendars import Zone
 from gate.ctl.picture import Drawing
 from gate.fetchrules import FetchRules
@@ -188,9 +188,9 @@ def test_the_line_for_taskiq_makes_a_gated_scheduler() -> None:
         ("answers left unread", f"{LIMIT.unread_bytes // 1024} KiB, {LIMIT.unread_seconds:g} s"),
         (
             "`schedule`, `holder`, `title`",
-            f"{ledger.SCHEDULE_BYTES}, {ledger.HOLDER_BYTES}, {ledger.TITLE_BYTES} bytes",
+            f"{claims.SCHEDULE_BYTES}, {claims.HOLDER_BYTES}, {claims.TITLE_BYTES} bytes",
         ),
-        ("`lease`", f"{ledger.LEASE_SECONDS:g} s"),
+        ("`lease`", f"{claims.LEASE_SECONDS:g} s"),
         ("grace after a lost connection", f"{SendPolicy().grace:g} s"),
         ("claim ahead of time", f"{ledger.EARLY_SECONDS:g} s"),
         ("memory of the ledger", f"{KEEP_DEFAULT.removesuffix('d')} days"),

@@ -85,7 +85,7 @@ async def test_a_bad_file_changes_nothing_and_the_problem_stays_until_a_good_one
     problem = rig.reloader.problem
     assert problem is not None
     assert problem.startswith(f"{rig.file}: ")
-    assert all(finding in problem for finding in answer.findings)
+    assert problem.splitlines() == [f"{rig.file}: {finding}" for finding in answer.findings]
     rig.clock.move(86_400)
     await trio.sleep(2 * LOOK_RARELY_SECONDS)
     assert rig.reloader.problem == problem

@@ -117,7 +117,7 @@ def test_an_upgraded_ledger_has_the_tables_of_a_new_one(old: Path, tmp_path: Pat
 
 def test_an_upgrade_that_fails_leaves_the_ledger_at_its_version(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = tables(old)
-    broken = {1: f"{schema.UPGRADES[1].strip().rstrip(';')} nonsense"}
+    broken = {**schema.UPGRADES, 1: f"{schema.UPGRADES[1].strip().rstrip(';')} nonsense"}
     monkeypatch.setattr("gate.stores.file.UPGRADES", broken)
     with pytest.raises(StoreError, match=r"gate\.db cannot be upgraded: "):
         SqliteStore(old, ManualClock(), KEEP)
@@ -136,7 +136,7 @@ def test_a_newer_version_that_only_the_log_tells_of_is_refused(old: Path, tmp_pa
         for name in ("gate.db", "gate.db-wal"):
             (copy / name).write_bytes((tmp_path / name).read_bytes())
     assert version_of(copy / "gate.db") == 1
-    with pytest.raises(StoreError, match="has schema version 99, this gate knows 2: use the gate that made it"):
+    with pytest.raises(StoreError, match="has schema version 99, this gate knows 3: use the gate that made it"):
         SqliteStore(copy / "gate.db", ManualClock(), KEEP)
 
 

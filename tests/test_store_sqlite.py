@@ -215,10 +215,10 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "an empty file": (lambda path: path.touch(), "is empty"),
     "another program's database": (foreign, "is not a ledger of schedule-gate: move it away, or name another file"),
     "a ledger of another version": (
-        after("PRAGMA user_version = 3"),
-        "has schema version 3, this gate knows 2: use the gate that made it",
+        after("PRAGMA user_version = 4"),
+        "has schema version 4, this gate knows 3: use the gate that made it",
     ),
-    "a ledger of no version": (after("PRAGMA user_version = 0"), "has schema version 0, this gate knows 2"),
+    "a ledger of no version": (after("PRAGMA user_version = 0"), "has schema version 0, this gate knows 3"),
     "a ledger cut in the middle": (lambda path: altered(path, lambda d: d.__delitem__(slice(9000, None))), ""),
     "a ledger cut after its header": (lambda path: altered(path, lambda d: d.__delitem__(slice(100, None))), ""),
     "a ledger with a spoiled middle": (lambda path: altered(path, spoil), ""),

@@ -159,7 +159,7 @@ def test_a_refusal_writes_nothing(book: Book) -> None:
     before = book.store.history(None, None, 10), book.store.schedules(10)
     assert book.claim(S, NOON, token="b") is Decision.HELD
     assert book.claim("future", NOON + HOUR, token="c") is Decision.WAIT
-    assert book.claim("late", NOON - HOUR, token="d", deadline=1.0) is Decision.LATE
+    assert book.claim("late", None, token="d", every=60.0, deadline=1.0) is Decision.SEND
     for event in (Event.CONFIRM, Event.RELEASE):
         with pytest.raises(errors.UnknownToken):
             book.settle(event, "b")

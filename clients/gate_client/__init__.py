@@ -7,8 +7,8 @@
         if claim.granted:
             send()
 
-`Gate` blocks, `AsyncGate` is for asyncio; both have the same methods. Importing this package imports neither:
-each comes with its first use, and with it what it needs.
+`Gate` blocks, `AsyncGate` is for asyncio; both have the same methods. `Places`, for asyncio, holds places under limits
+while jobs run. Importing this package imports none of them: each comes with its first use, and with it what it needs.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gate.interface import Decision
     from gate_client.aio import AsyncClaim, AsyncGate
     from gate_client.core import GateUnreachable
+    from gate_client.places import Place, Places
     from gate_client.sync import Claim, Gate
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "Gate",
     "GateError",
     "GateUnreachable",
+    "Place",
+    "Places",
 ]
 
 _HOMES = {
@@ -40,6 +43,8 @@ _HOMES = {
     "Gate": "gate_client.sync",
     "GateError": "gate.errors",
     "GateUnreachable": "gate_client.core",
+    "Place": "gate_client.places",
+    "Places": "gate_client.places",
 }
 
 

@@ -5,7 +5,12 @@ cli.py       the command and what holds for all of its subcommands
 asking.py    one call to the gate, and the exit code for each way it can end
 times.py     times as people write them to times with a zone
 output.py    tables, texts and times as people read them
-status.py why.py week.py check.py steer.py reload.py history.py resend.py demo.py    the subcommands
+status.py why.py week.py check.py steer.py reload.py history.py resend.py run.py demo.py    the subcommands
+limits.py    the part of a status that is about limits and places
+claimed.py   the occurrence that a command is the send of
+placed.py    the place that a command runs in
+command.py   a command that runs as if nobody stood between
+signals.py   signals as events
 files.py     answers from a configuration file, without a gate
 marks.py     the week of a rule, minute by minute: what pictures draw
 captions.py  what stands beside a picture

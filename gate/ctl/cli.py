@@ -10,6 +10,7 @@ from gate.ctl.demo import demo
 from gate.ctl.history import history
 from gate.ctl.reload import reload
 from gate.ctl.resend import resend
+from gate.ctl.run import run as run_command
 from gate.ctl.status import status
 from gate.ctl.steer import auto, close_rules, open_rules
 from gate.ctl.week import week
@@ -26,7 +27,7 @@ def cli() -> None:
     """Inspect and steer the schedule gate."""
 
 
-for command in (status, why, week, check, open_rules, close_rules, auto, reload, history, resend, demo):
+for command in (status, why, week, check, open_rules, close_rules, auto, reload, history, resend, run_command, demo):
     cli.add_command(command)
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from gate import explain
 from gate.ctl.asking import WrongUsage, findings
-from gate.errors import ConfigError, InvalidParameter, NoSuchRule
-from gate.interface import WeekIn, WeekOut, WhyIn, WhyOut, instant
+from gate.errors import ConfigError, InvalidParameter, InvalidWorker, NoSuchRule
+from gate.interface import WeekIn, WeekOut, WhyIn, WhyOut
 from gate.overrides import NO_OVERRIDES
 from gate.reload import Calendars, Loaded, read_bytes
 from gate.reload import load as load_bytes
@@ -36,15 +36,8 @@ def week_of(loaded: Loaded, asked: WeekIn, now: datetime) -> WeekOut:
 
 
 def why_of(loaded: Loaded, asked: WhyIn, now: datetime) -> WhyOut:
-    """What the gate answers to Why."""
-    at = now if asked.at is None else instant(asked.at)
-    verdict = loaded.rules.why(asked.worker, asked.queue, at, NO_OVERRIDES)
-    return WhyOut(
-        open=verdict.open,
-        until=verdict.until,
-        reason=verdict.reason,
-        at=at,
-        rule=verdict.rule,
-        line=verdict.line,
-        words=explain.words(verdict, asked.worker, asked.queue, at, now, loaded.rules),
-    )
+    """What the gate answers to Why; raises WrongUsage."""
+    try:
+        return explain.why(loaded.rules, NO_OVERRIDES, asked, now)
+    except (InvalidWorker, InvalidParameter) as error:
+        raise WrongUsage(str(error)) from error

@@ -73,6 +73,16 @@ def words(heading: str) -> Column:
     return Column(heading, max_width=None if roomy() else NARROW)
 
 
+def number(heading: str) -> Column:
+    """A column of numbers."""
+    return Column(heading, no_wrap=True, justify="right")
+
+
+def until_column(now: datetime) -> Column:
+    """Reasons beside it have times in the zone of their rule."""
+    return whole(f"until ({now.astimezone():%Z})")
+
+
 def roomy() -> bool:
     """Whether there is room for a column that can be done without."""
     return piped() or Console().width >= ROOMY_COLUMNS
@@ -106,6 +116,15 @@ def clock(at: datetime, now: datetime) -> str:
     seconds = f":{local:%S}" if local.second or local.microsecond else ""
     twice = len(candidates(local.replace(tzinfo=None, fold=0))) > 1
     return f"{date}{local:%H:%M}{seconds}{f' {local:%Z}' if twice else ''}"
+
+
+def when(at: datetime, now: datetime) -> str:
+    """`at` as `clock` has it, and how long ago that is."""
+    return f"{clock(at, now)} ({ago(at, now)})"
+
+
+def until(at: datetime | None, now: datetime) -> str:
+    return "no known change" if at is None else clock(at, now)
 
 
 def ago(at: datetime, now: datetime) -> str:

@@ -1,4 +1,4 @@
-"""`gatectl status`: the gate, its rules, its schedules, what is in doubt, and who is connected."""
+"""`gatectl status`: the gate, its rules and limits, its schedules, what is in doubt, and who is connected."""
 
 import pwd
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from gate import durations
-from gate.ctl import output
+from gate.ctl import limits, output
 from gate.ctl.asking import ask, socket_given, socket_option
 from gate.interface import (
     OccurrenceInfo,
@@ -31,7 +31,7 @@ METHOD = "io.schedulegate.Control.Status"
 @socket_option
 @click.option("--json", "as_json", is_flag=True, help="Print the gate's reply as it stands on the wire.")
 def status(as_json: bool) -> None:
-    """Show the gate, its rules, its schedules, what is in doubt, and who is connected.
+    """Show the gate, its rules and limits, its schedules, what is in doubt, and who is connected.
 
     Times are local; the zone is named.
     """
@@ -50,6 +50,7 @@ def parts(reply: StatusOut, socket: str | None) -> Iterator[RenderableType]:
     yield from _warnings(reply)
     yield from _rules(reply)
     yield from _overrides(reply)
+    yield from limits.parts(reply)
     yield from _watchers(reply)
     if reply.store.healthy or reply.schedules_total:
         yield from _schedules(reply)
@@ -60,7 +61,7 @@ def parts(reply: StatusOut, socket: str | None) -> Iterator[RenderableType]:
 
 
 def _config_problem(problem: str, reply: StatusOut) -> Iterator[RenderableType]:
-    loaded = _when(reply.config_loaded, reply.now)
+    loaded = output.when(reply.config_loaded, reply.now)
     yield Text(f"CONFIGURATION NOT IN FORCE: what was loaded at {loaded} goes on, since", style="bold red")
     for line in problem.splitlines():
         yield Text(f"  {output.safe(line)}", style="red")
@@ -74,7 +75,7 @@ def _gate(reply: StatusOut) -> RenderableType:
         ("socket", output.safe(reply.socket)),
         (
             "config",
-            f"{output.safe(reply.config or 'built-in defaults')}, loaded {_when(reply.config_loaded, reply.now)}",
+            f"{output.safe(reply.config or 'built-in defaults')}, loaded {output.when(reply.config_loaded, reply.now)}",
         ),
         ("store", _store(reply.store)),
         ("tzdata", f"{reply.tzdata.version}, {reply.tzdata.source}"),
@@ -121,16 +122,19 @@ def _rules(reply: StatusOut) -> Iterator[RenderableType]:
 
 def rules_table(rules: Sequence[RuleInfo], now: datetime) -> Table:
     """What rules say now, until when, and why."""
-    columns = [output.folding("rule"), output.whole("now"), _until_column(now), Column("why")]
+    columns = [output.folding("rule"), output.whole("now"), output.until_column(now), Column("why")]
     return output.table(
         columns,
-        ((output.safe(r.rule), _open(is_open=r.open), _until(r.until, now), output.safe(r.reason)) for r in rules),
+        (
+            (output.safe(r.rule), _open(is_open=r.open), output.until(r.until, now), output.safe(r.reason))
+            for r in rules
+        ),
     )
 
 
 def _overrides(reply: StatusOut) -> Iterator[RenderableType]:
     yield output.heading(f"overrides: {len(reply.overrides)}")
-    columns = [output.folding("rule"), output.whole("order"), _until_column(reply.now)]
+    columns = [output.folding("rule"), output.whole("order"), output.until_column(reply.now)]
     columns += [output.folding("by"), output.whole("since"), Column("note")]
     if reply.overrides:
         yield output.table(columns, (_override(order, reply.now) for order in reply.overrides))
@@ -138,14 +142,14 @@ def _overrides(reply: StatusOut) -> Iterator[RenderableType]:
 
 def _override(order: OverrideInfo, now: datetime) -> Sequence[output.Cell]:
     action = _open(is_open=order.action is Steer.OPEN)
-    until, since = _until(order.until, now), output.clock(order.since, now)
+    until, since = output.until(order.until, now), output.clock(order.since, now)
     return output.safe(order.rule), action, until, output.safe(order.by), since, output.safe(order.note)
 
 
 def _watchers(reply: StatusOut) -> Iterator[RenderableType]:
     yield output.heading(f"watchers: {reply.watchers_total}{_cut(len(reply.watchers), reply.watchers_total)}")
-    columns = [output.folding("worker"), output.folding("queues"), output.whole("now"), _until_column(reply.now)]
-    columns += [output.whole("user"), Column("pid", no_wrap=True, justify="right")]
+    columns = [output.folding("worker"), output.folding("queues"), output.whole("now"), output.until_column(reply.now)]
+    columns += [output.whole("user"), output.number("pid")]
     if output.roomy():
         columns.append(Column("why"))
     if reply.watchers:
@@ -155,7 +159,7 @@ def _watchers(reply: StatusOut) -> Iterator[RenderableType]:
 def _watcher(info: WatcherInfo, now: datetime) -> Sequence[output.Cell]:
     """A reason is the last cell, since a narrow terminal leaves it out: `gatectl why worker` tells it."""
     queues = "all" if info.queues is None else ", ".join(output.safe(queue) for queue in info.queues)
-    answer = (_open(is_open=info.open), _until(info.until, now))
+    answer = (_open(is_open=info.open), output.until(info.until, now))
     return output.safe(info.worker), queues, *answer, _user(info.uid), str(info.pid), output.safe(info.reason)
 
 
@@ -165,15 +169,6 @@ def _cut(shown: int, total: int) -> str:
 
 def _open(*, is_open: bool) -> Text:
     return Text("open", style="green") if is_open else Text("closed", style="yellow")
-
-
-def _until_column(now: datetime) -> Column:
-    """Reasons beside it have times in the zone of their rule."""
-    return output.whole(f"until ({now.astimezone():%Z})")
-
-
-def _until(until: datetime | None, now: datetime) -> str:
-    return "no known change" if until is None else output.clock(until, now)
 
 
 def _schedules(reply: StatusOut) -> Iterator[RenderableType]:
@@ -189,7 +184,7 @@ def _schedules(reply: StatusOut) -> Iterator[RenderableType]:
 
 def _schedule(info: ScheduleInfo, now: datetime) -> Sequence[output.Cell]:
     """The id has a column of its own in a pipe, where each schedule is one line."""
-    last = (_when(info.at, now), output.state(info.state), output.safe(info.by))
+    last = (output.when(info.at, now), output.state(info.state), output.safe(info.by))
     if output.piped():
         return (output.safe(info.title or info.schedule), *last, output.safe(info.schedule))
     return (output.named(info.title, info.schedule), *last)
@@ -210,7 +205,7 @@ def _doubts(reply: StatusOut, socket: str | None) -> Iterator[RenderableType]:
 
 
 def _doubt(info: OccurrenceInfo, now: datetime) -> tuple[str, str, str, str]:
-    return output.safe(info.title or info.schedule), _when(info.at, now), output.safe(info.by), info.reason
+    return output.safe(info.title or info.schedule), output.when(info.at, now), output.safe(info.by), info.reason
 
 
 def _holders(reply: StatusOut) -> Iterator[RenderableType]:
@@ -218,22 +213,18 @@ def _holders(reply: StatusOut) -> Iterator[RenderableType]:
     columns = [
         output.folding("holder"),
         output.whole("user"),
-        Column("pid", no_wrap=True, justify="right"),
+        output.number("pid"),
         output.whole("since"),
-        Column("claims", no_wrap=True, justify="right"),
+        output.number("claims"),
     ]
     if reply.holders:
         yield output.table(
             columns,
             (
-                (output.safe(h.holder), _user(h.uid), str(h.pid), _when(h.since, reply.now), str(h.claims))
+                (output.safe(h.holder), _user(h.uid), str(h.pid), output.when(h.since, reply.now), str(h.claims))
                 for h in reply.holders
             ),
         )
-
-
-def _when(at: datetime, now: datetime) -> str:
-    return f"{output.clock(at, now)} ({output.ago(at, now)})"
 
 
 def _user(uid: int) -> str:

@@ -82,6 +82,22 @@ class Store(Protocol):
         """How many occurrences are in doubt, and the newest of them."""
         ...
 
+    def missed(self, limit: int) -> tuple[int, list[Titled]]:
+        """How many occurrences were missed, and the newest of them."""
+        ...
+
+    def known(self, schedule: str, since: datetime, limit: int) -> list[datetime]:
+        """The newest `at` of a schedule, none before `since`, that have a record; the newest first."""
+        ...
+
+    def unsent(self, schedule: str, since: datetime, limit: int) -> list[Occurrence]:
+        """The newest occurrences of a schedule, none before `since`, that are released or in doubt; newest first."""
+        ...
+
+    def horizon(self, now: datetime) -> datetime:
+        """What is older may have been forgotten."""
+        ...
+
     def history(self, schedule: str | None, since: datetime | None, limit: int) -> list[Titled]:
         """The newest occurrences of one schedule, or those of all that changed last; by `at`, the newest first."""
         ...

@@ -102,7 +102,8 @@ def upgrade(path: Path, connection: sqlite3.Connection) -> None:
     try:
         connection.execute("BEGIN EXCLUSIVE")
         for version in range(_version(connection), SCHEMA_VERSION):
-            connection.execute(UPGRADES[version])
+            for statement in UPGRADES[version].split(";"):
+                connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that the header tells an older gate

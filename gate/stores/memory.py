@@ -48,7 +48,7 @@ class MemoryStore:
 
     def apply(self, steps: Sequence[Step]) -> list[Outcome]:
         now = self.now()
-        batch = Batch(self, now, max(now - self._keep, self._forgotten))
+        batch = Batch(self, now, self.horizon(now))
         outcomes = [batch.decide(step) for step in steps]
         self._schedules |= batch.schedules
         self._occurrences |= batch.occurrences
@@ -63,8 +63,29 @@ class MemoryStore:
         return len(used), [Listed(s, self._occurrences[s.name, s.newest]) for s in used[:limit]]
 
     def doubts(self, limit: int) -> tuple[int, list[Titled]]:
-        doubts = self._titled(o for o in self._occurrences.values() if o.state is State.DOUBT)
-        return len(doubts), doubts[:limit]
+        return self._of_state(State.DOUBT, limit)
+
+    def missed(self, limit: int) -> tuple[int, list[Titled]]:
+        return self._of_state(State.MISSED, limit)
+
+    def _of_state(self, state: State, limit: int) -> tuple[int, list[Titled]]:
+        found = self._titled(o for o in self._occurrences.values() if o.state is state)
+        return len(found), found[:limit]
+
+    def known(self, schedule: str, since: datetime, limit: int) -> list[datetime]:
+        found = [at for name, at in self._occurrences if name == schedule and at >= since]
+        return sorted(found, reverse=True)[:limit]
+
+    def unsent(self, schedule: str, since: datetime, limit: int) -> list[Occurrence]:
+        found = [
+            o
+            for o in self._occurrences.values()
+            if o.schedule == schedule and o.at >= since and o.state in (State.RELEASED, State.DOUBT)
+        ]
+        return sorted(found, key=lambda o: o.at, reverse=True)[:limit]
+
+    def horizon(self, now: datetime) -> datetime:
+        return max(now - self._keep, self._forgotten)
 
     def history(self, schedule: str | None, since: datetime | None, limit: int) -> list[Titled]:
         wanted = [

@@ -2,7 +2,7 @@
 
 APPLICATION_ID = 0x47415445
 """PRAGMA application_id: "GATE" in ASCII, at byte 68 of the file."""
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """PRAGMA user_version, at byte 60 of the file."""
 
 UPGRADES = {
@@ -13,6 +13,10 @@ CREATE TABLE note (
     value BLOB NOT NULL,
     PRIMARY KEY (kind, key)
 ) WITHOUT ROWID;
+""",
+    2: """
+CREATE INDEX occurrence_missed ON occurrence (at) WHERE state = 'missed';
+CREATE INDEX occurrence_unsent ON occurrence (schedule, at) WHERE state IN ('doubt', 'released');
 """,
 }
 """What each older version lacks of the next one."""
@@ -56,4 +60,4 @@ CREATE TABLE token (
     born INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX token_born ON token (born);
-{UPGRADES[1]}"""
+{UPGRADES[1]}{UPGRADES[2]}"""

@@ -199,7 +199,7 @@ class SqliteStore:
     def _apply(self, connection: sqlite3.Connection, steps: Sequence[Step]) -> list[Outcome]:
         self._let_go()
         now = self.now()
-        batch = Batch(self, now, max(now - self._keep, self._forgotten))
+        batch = Batch(self, now, self.horizon(now))
         self._look_up_tokens(connection, steps)
         outcomes = [batch.decide(step) for step in steps]
         self._unknown.clear()
@@ -283,8 +283,32 @@ class SqliteStore:
         return [titled.occurrence for titled in self._titled("WHERE o.state = 'claimed'")]
 
     def doubts(self, limit: int) -> tuple[int, list[Titled]]:
-        (total,) = self._read(_count, "SELECT count(*) FROM occurrence WHERE state = 'doubt'")
-        return total, self._titled("WHERE o.state = 'doubt' ORDER BY o.at DESC, s.name DESC LIMIT ?", limit)
+        return self._of_state("doubt", limit)
+
+    def missed(self, limit: int) -> tuple[int, list[Titled]]:
+        return self._of_state("missed", limit)
+
+    def _of_state(self, state: str, limit: int) -> tuple[int, list[Titled]]:
+        """The state is written into the statement, or its partial index would not serve."""
+        (total,) = self._read(_count, f"SELECT count(*) FROM occurrence WHERE state = '{state}'")
+        return total, self._titled(f"WHERE o.state = '{state}' ORDER BY o.at DESC, s.name DESC LIMIT ?", limit)
+
+    def known(self, schedule: str, since: datetime, limit: int) -> list[datetime]:
+        return self._read(
+            lambda row: _loaded(row[0]),
+            "SELECT o.at FROM occurrence o JOIN schedule s ON s.id = o.schedule"
+            " WHERE s.name = ? AND o.at >= ? ORDER BY o.at DESC LIMIT ?",
+            schedule,
+            _stored(since),
+            limit,
+        )
+
+    def unsent(self, schedule: str, since: datetime, limit: int) -> list[Occurrence]:
+        where = "WHERE s.name = ? AND o.state IN ('doubt', 'released') AND o.at >= ? ORDER BY o.at DESC LIMIT ?"
+        return [titled.occurrence for titled in self._titled(where, schedule, _stored(since), limit)]
+
+    def horizon(self, now: datetime) -> datetime:
+        return max(now - self._keep, self._forgotten)
 
     def schedules(self, limit: int) -> tuple[int, list[Listed]]:
         (total,) = self._read(_count, "SELECT count(*) FROM schedule")

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from gate import errors, ledger
+from gate import claims, errors, ledger
 from gate.interface import ClaimIn, ClaimOut, Decision, rfc3339
 from gate.ledger import Change, Event, Occurrence, View
 from gate.rules import DEFAULT_POLICY, SendPolicy
@@ -43,7 +43,7 @@ def claim_step(
         token=token,
         **fields,
     )
-    ask = ledger.ask(asked, token, policy)
+    ask = claims.ask(asked, token, policy)
     return Step(token, schedule, ask.at, partial(ledger.claim, ask))
 
 

@@ -1,0 +1,244 @@
+"""Places under limits, for one worker: acquired before a job is fetched, bound to it, given back when it has ended.
+
+    places = Places("transfer-1")
+    answer = await places.acquire(["dicom"], timeout=0.25)
+    if answer.permit is not None:
+        ...  # fetch a job from answer.queues, or run a program
+        places.bind(answer.permit, "dicom", "job 17")
+        ...
+        places.release(answer.permit)
+
+Source: gate/io.schedulegate.Fetch.varlink.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gate.errors import GateError
+from gate.interface import AcquireIn, AcquireOut, BindIn, HeldPermit, PermitIn, RestoreIn, RestoreOut
+from gate_client.aio import CLOSE_SECONDS, AsyncGate
+from gate_client.core import TIMEOUT_SECONDS, new_token, pauses, replied
+from gate_client.link import Asked, Link
+
+ACQUIRE = "io.schedulegate.Fetch.Acquire"
+BIND = "io.schedulegate.Fetch.Bind"
+RELEASE = "io.schedulegate.Fetch.Release"
+RESTORE = "io.schedulegate.Fetch.Restore"
+
+RESTORED_AT_ONCE = 50
+"""Permits in one Restore: a message has 64 KiB, and the name of a queue half a KiB."""
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """What a permit is held for. `queues`: what may be fetched with it while it is not bound, None is all; `queue` and
+    `job`: what it is bound to.
+    """
+
+    permit: str
+    queues: list[str] | None
+    queue: str | None = None
+    job: str | None = None
+
+
+class Places:
+    """The places of one worker, in one event loop. `session` ties what it acquires to its `Watch`, which is told
+    (`place`) when one is kept for a worker that was refused.
+
+    `worker`, `socket`, and the errors are those of the gate's other clients. `timeout`: seconds that an acquire takes
+    at most.
+
+    From the first acquire until `close`, a connection of its own is kept up: a lost one is made anew within half a
+    second of the gate's return, and tells first of all what is held. Permits belong to the process: a forked child has
+    none.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        *,
+        socket: str | os.PathLike[str] | None = None,
+        session: str | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:
+        self.worker = worker
+        self.session = session or new_token()
+        self._connection = Connection(self._greet, socket, timeout=timeout)
+        self._process = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._held: dict[str, Place] = {}
+        self._owed: dict[str, Link | None] = {}
+        """Permits whose release the gate has not answered yet, and where it was written last."""
+        self._nothing_owed = asyncio.Event()
+
+    # ---- what is held
+
+    @property
+    def held(self) -> Mapping[str, Place]:
+        """The places that are held now, by permit."""
+        return MappingProxyType(self._held if self._process == os.getpid() else {})
+
+    def allows(self, permit: str, queue: str) -> bool:
+        """Whether a job of this queue may start with this permit: its connection may have been lost since it was
+        acquired, and then it holds a place of one queue only.
+        """
+        place = self.held.get(permit)
+        return place is not None and (place.queues is None or queue in place.queues)
+
+    async def acquire(self, queues: list[str] | None = None, *, timeout: float | None = None) -> AcquireOut:
+        """Ask for a place to run a job of one of these queues, None is all. Without a `permit` in the answer it is
+        refused, for its `reason`; with one, a job of its `queues` may be fetched.
+
+        Raises GateUnreachable when there is no answer in time, and InvalidWorker. Whatever comes too late is given
+        back, as it is when the call is cancelled.
+        """
+        self._begin()
+        permit = new_token()
+        parameters = AcquireIn(worker=self.worker, queues=queues, session=self.session, permit=permit)
+        request = Asked(ACQUIRE, parameters)
+        try:
+            await self._connection.answer(request, timeout)
+            answer = replied(request, AcquireOut)
+            if answer.permit is not None:
+                self._held[permit] = Place(permit=permit, queues=answer.queues)
+            return answer
+        finally:
+            if permit not in self._held and _may_be_granted(request):
+                self._owe(permit)
+
+    def bind(self, permit: str, queue: str, job: str | None = None) -> None:
+        """A job of this queue was fetched. Never waits; does nothing for a permit that is not held."""
+        if (place := self.held.get(permit)) is None:
+            return
+        self._held[permit] = replace(place, queue=queue, job=job)
+        # What cannot be written now is told when the connection is made anew.
+        self._connection.write(Asked(BIND, BindIn(permit=permit, queue=queue, job=job)))
+
+    def release(self, permit: str) -> None:
+        """Give the place back. Never waits; does nothing for a permit that is not held."""
+        if permit in self.held:
+            del self._held[permit]
+            self._owe(permit)
+
+    async def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Release all, and hang up when that is answered, after `timeout` seconds at most."""
+        for permit in list(self.held):
+            self.release(permit)
+        if self._owed and self._process == os.getpid():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._nothing_owed.wait()
+        await self._connection.close(timeout)
+
+    # ---- what the gate is told
+
+    def _begin(self) -> None:
+        if self._connection.begin() or self._process != os.getpid():
+            self._process = os.getpid()
+            self._forget()
+
+    def _greet(self, link: Link) -> None:
+        """Tell first of all what is held. What is not bound yet is held for one queue from now on."""
+        for permit, place in list(self._held.items()):
+            if place.queue is None:
+                self._held[permit] = replace(place, queues=(place.queues or [])[:1])
+        told = [
+            HeldPermit(permit=place.permit, queue=queue, job=place.job)
+            for place in self._held.values()
+            for queue in ([place.queue] if place.queue is not None else place.queues or [])
+        ]
+        for start in range(0, max(len(told), 1), RESTORED_AT_ONCE):
+            permits = told[start : start + RESTORED_AT_ONCE]
+            request = Asked(RESTORE, RestoreIn(worker=self.worker, permits=permits))
+            request.late = self._restored
+            link.write(request)
+        self._pay()
+
+    def _restored(self, request: Asked) -> None:
+        """One that is not taken back belongs to another process."""
+        if isinstance(request.parameters, RestoreIn) and isinstance(request.result, RestoreOut):
+            for one in request.parameters.permits:
+                if one.permit not in request.result.kept:
+                    self._held.pop(one.permit, None)
+
+    def _owe(self, permit: str) -> None:
+        self._owed[permit] = None
+        self._nothing_owed.clear()
+        self._pay()
+
+    def _pay(self) -> None:
+        """Write the releases that the connection has not seen."""
+        for permit, link in list(self._owed.items()):
+            if link is None or link.problem is not None:
+                request = Asked(RELEASE, PermitIn(permit=permit))
+                request.late = self._paid
+                if not self._connection.write(request):
+                    return
+                self._owed[permit] = request.link
+
+    def _paid(self, request: Asked) -> None:
+        if request.result is None:
+            return  # the connection was lost: the next one tells it again
+        if isinstance(request.parameters, PermitIn):
+            self._owed.pop(request.parameters.permit, None)
+        if not self._owed:
+            self._nothing_owed.set()
+        self._pay()
+
+
+def _may_be_granted(request: Asked) -> bool:
+    """Whether the gate may hold a place for an acquire that nobody waits for any more."""
+    if isinstance(request.result, AcquireOut):
+        return request.result.permit is not None
+    return request.in_flight or request.astray
+
+
+class Connection(AsyncGate):
+    """A connection that is kept up from its first call until it is closed. `greet` writes what each one begins with."""
+
+    def __init__(self, greet: Callable[[Link], None], socket: str | os.PathLike[str] | None, *, timeout: float) -> None:
+        super().__init__(socket, timeout=timeout)
+        self._greet = greet
+        self._greeted: Link | None = None
+
+    def begin(self) -> bool:
+        """Whether this is the first call in this event loop and process."""
+        before = self._loop, self._process
+        self._bind()
+        return before != (self._loop, self._process)
+
+    async def answer(self, request: Asked, timeout: float | None) -> None:
+        """Give the request its result, as `call` does."""
+        await self._answer(request, timeout)
+
+    def write(self, request: Asked) -> bool:
+        """Write a request now; False if there is no connection, or no room."""
+        return self._loop is not None and self._link is not None and self._link.write(request)
+
+    async def _linked(self) -> Link:
+        link = await super()._linked()
+        if link is not self._greeted:  # nobody else has run since it was made
+            self._greeted = link
+            self._greet(link)
+        return link
+
+    def _keep(self) -> None:
+        if self._keeper is None and self._loop is not None and not self._loop.is_closed() and not self._closing:
+            self._keeper = self._loop.create_task(self._come_back(), name="gate: connect again")
+
+    async def _come_back(self) -> None:
+        pause = pauses()
+        try:
+            while self._link is None:
+                with suppress(OSError, GateError):  # the acquires that wait say why
+                    await self._linked()
+                await asyncio.sleep(next(pause))
+        finally:
+            self._keeper = None
