@@ -38,6 +38,8 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     explain.py     P  a verdict in words
     hints.py       P  warnings: what a configuration can hardly mean
     claims.py      P  claims and reports of misses, checked field by field
+    listings.py    P  what schedulers list, and since when
+    tallies.py     P  counts by schedule, and the last refusals
     ledger.py      P  the send table: every transition of an occurrence, and every answer to a claim
     asked.py       P  which workers and queues were asked for, so that misspelt rules are seen
     clock.py          the wall clock, as a thing that can be handed in; steps and suspend are noticed
@@ -46,6 +48,9 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     mailbox.py        what one thread leaves for the event loop
     timers.py         leases, grace and limits, on the monotonic clock
     engine.py         the one place where decisions meet the store
+    review.py         Review and Missed: what schedulers may have missed
+    processes.py      which process is which, and whether it lives
+    placing.py        Acquire, Bind, Release, Restore: permits, processes, and what of them is on disk
     fetch.py          Check and Watch: who watches what, edges, overrides
     reload.py         reads a configuration with the calendars, users and zones that it names
     reloader.py       the configuration in force, and how it is replaced

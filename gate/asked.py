@@ -9,6 +9,7 @@ from gate.hours import FetchRule
 WORKER_BYTES = 256
 QUEUES = 1000
 QUEUE_BYTES = 512
+SESSION_CHARACTERS = 128
 MOST_NAMES = 2_000
 """With more names than that of a kind, nothing is said of it: it would be too much to remember and to compare."""
 
@@ -80,6 +81,13 @@ class Asked:
                 if not found >> index & 1:
                     shown = " or ".join(globs)
                     yield f"rule {rule.name}: no {kind} {shown} was asked for since the gate started: is it misspelt?"
+
+
+def check_session(session: str) -> None:
+    """Whether a session may be named so; raises InvalidWorker."""
+    if not 1 <= len(session) <= SESSION_CHARACTERS:
+        reason = f"{len(session)} characters are given, 1 to {SESSION_CHARACTERS} are allowed"
+        raise InvalidWorker(field="session", reason=reason)
 
 
 def check_names(worker: str, queues: Sequence[str] | None) -> None:

@@ -55,10 +55,10 @@ class Miss(Struct, frozen=True, kw_only=True):
 
 def ask(claim: ClaimIn, token: str, policy: SendPolicy) -> Ask:
     """Check a claim; raises errors.InvalidClaim with the field, what is wrong with it and what is allowed."""
-    _check_text("schedule", claim.schedule, SCHEDULE_BYTES)
-    _check_text("holder", claim.holder, HOLDER_BYTES)
-    _check_text("token", token, TOKEN_CHARACTERS)
-    _check_title(claim.title)
+    check_text("schedule", claim.schedule, SCHEDULE_BYTES)
+    check_text("holder", claim.holder, HOLDER_BYTES)
+    check_text("token", token, TOKEN_CHARACTERS)
+    check_title(claim.title)
     _check_number("deadline", claim.deadline, 0.0, DEADLINE_SECONDS_MAX)
     _check_number("every", claim.every, *EVERY_SECONDS)
     _check_number("lease", claim.lease, 0.001, LEASE_SECONDS_MAX)
@@ -80,10 +80,10 @@ def ask(claim: ClaimIn, token: str, policy: SendPolicy) -> Ask:
 
 def miss(missed: MissedIn, now: datetime) -> Miss:
     """Check what is reported as missed; raises errors.InvalidClaim with the field and what is wrong with it."""
-    _check_text("schedule", missed.schedule, SCHEDULE_BYTES)
-    _check_text("holder", missed.holder, HOLDER_BYTES)
-    _check_text("reason", missed.reason, REASON_BYTES)
-    _check_title(missed.title)
+    check_text("schedule", missed.schedule, SCHEDULE_BYTES)
+    check_text("holder", missed.holder, HOLDER_BYTES)
+    check_text("reason", missed.reason, REASON_BYTES)
+    check_title(missed.title)
     at = _minute("at", missed.at)
     if at > now:
         raise errors.InvalidClaim(field="at", reason=f"{missed.at!r} is still to come: only the past can be missed")
@@ -98,12 +98,14 @@ def miss(missed: MissedIn, now: datetime) -> Miss:
     return Miss(schedule=missed.schedule, holder=missed.holder, at=at, reason=reason, count=count, title=missed.title)
 
 
-def _check_title(title: str | None) -> None:
+def check_title(title: str | None) -> None:
+    """Raises errors.InvalidClaim for one that is too long."""
     if title is not None and len(title.encode()) > TITLE_BYTES:
         raise errors.InvalidClaim(field="title", reason=f"longer than {TITLE_BYTES} bytes")
 
 
-def _check_text(field: str, value: str, limit: int) -> None:
+def check_text(field: str, value: str, limit: int) -> None:
+    """Raises errors.InvalidClaim for a text that is empty, or has more bytes than `limit`."""
     size = len(value.encode())
     if not 1 <= size <= limit:
         raise errors.InvalidClaim(field=field, reason=f"has {size} bytes: 1 to {limit} are allowed")
@@ -121,7 +123,7 @@ def _check_at(claim: ClaimIn, *, once: bool) -> datetime | None:
         return None
     if claim.at is None:
         raise errors.InvalidClaim(field="at", reason="missing: give the nominal instant, or `every` for an interval")
-    return _instant("at", claim.at) if once else _minute("at", claim.at)
+    return _instant("at", claim.at) if once else _minute("at", claim.at, ", or set `once` for a one-off")
 
 
 def _instant(field: str, text: str) -> datetime:
@@ -134,10 +136,8 @@ def _instant(field: str, text: str) -> datetime:
     return at
 
 
-def _minute(field: str, text: str) -> datetime:
+def _minute(field: str, text: str, otherwise: str = "") -> datetime:
     at = _instant(field, text)
     if at.second or at.microsecond:
-        raise errors.InvalidClaim(
-            field=field, reason=f"{text!r} is within a minute: name the minute, or set `once` for a one-off"
-        )
+        raise errors.InvalidClaim(field=field, reason=f"{text!r} is within a minute: name the minute{otherwise}")
     return at

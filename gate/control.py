@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from gate import errors, explain, interface, peer, status
 from gate.engine import Engine, Request
 from gate.fetch import FetchEngine, Who
@@ -88,7 +90,7 @@ class Control:
         limit = SCHEDULES_SHOWN if asked.limit is None else asked.limit
 
         query = partial(status.lists, limit)
-        self._large(request, partial(self._engine.query, query), self._status_reply)
+        self.large(request, partial(self._engine.query, query), self._status_reply)
 
     def _status_reply(self, lists: status.Lists) -> interface.StatusOut:
         connections = self._connections()
@@ -123,7 +125,7 @@ class Control:
             watchers=[status.watcher_info(watcher, group) for watcher, group in watchers[:WATCHERS_SHOWN]],
             watchers_total=len(watchers),
             overrides=[order.info() for order in fetch.overrides.in_force(lists.now)],
-            pools=[],
+            pools=fetch.placing.pools(),
             config_loaded=loaded.at,
             config_problem=self._reloader.problem,
             warnings=self._warnings(loaded, lists.now),
@@ -155,20 +157,23 @@ class Control:
             return interface.HistoryOut(occurrences=[status.occurrence_info(titled) for titled in found])
 
         query = partial(self._engine.query, lambda store: store.history(asked.schedule, since, limit))
-        self._large(request, query, answer)
+        self.large(request, query, answer)
 
     def _why(self, request: Request, asked: interface.WhyIn) -> None:
         try:
-            request.reply(explain.why(self._fetch.rules, self._fetch.overrides, asked, self._now()))
+            answer = explain.why(self._fetch.rules, self._fetch.overrides, asked, self._now())
         except (errors.InvalidWorker, errors.InvalidParameter) as error:
             request.fail(error)
+        else:
+            places = [] if answer.rule is None else self._fetch.placing.words(answer.rule)
+            request.reply(replace(answer, words=[*answer.words, *places]))
 
     def _week(self, request: Request, asked: interface.WeekIn) -> None:
         config, rules, ordered = self._reloader.current.config, self._fetch.rules, self._fetch.overrides
         work = partial(week, config, rules, ordered, asked, self._now())
-        self._large(request, partial(self._aside, work), lambda answer: answer)
+        self.large(request, partial(self._aside, work), lambda answer: answer)
 
-    def _large(
+    def large(
         self,
         request: Request,
         start: Callable[[Callable[[Any], None]], None],

@@ -8,17 +8,20 @@ by timers on the monotonic clock; the ledger only learns that they did.
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from secrets import token_hex
 from typing import Any, NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from gate import claims, errors, ledger
 from gate.claims import Ask
 from gate.interface import ClaimIn, ClaimOut, Decision, Reply, State
 from gate.ledger import Change, Event, Occurrence
-from gate.rules import DEFAULT_POLICY, SendPolicy
+from gate.rules import DEFAULT_POLICY, Paused, SendPolicy
 from gate.stores.base import Step, Store
+from gate.tallies import Tallies
 from gate.wire import Slot
 from gate.writer import Work
 
@@ -27,6 +30,7 @@ log = logging.getLogger("gate.send")
 RETRY_SECONDS = 1.0
 """When a caller may ask again after the store failed; a lost claim is written down again as late as that."""
 
+EARLY = timedelta(seconds=ledger.EARLY_SECONDS)
 TAKEN = frozenset({Decision.SEND, Decision.HELD})
 """Answers after which somebody has the claim."""
 
@@ -52,6 +56,7 @@ class Caller(Protocol):
     def reply(self, slot: Slot, reply: Reply, *, continues: bool = False) -> None: ...
     def fail(self, slot: Slot, error: errors.CallError) -> None: ...
     def never_read(self, slot: Slot) -> bool: ...
+    def __hash__(self) -> int: ...
 
 
 class Request(NamedTuple):
@@ -98,8 +103,13 @@ class Engine:
         policy: Callable[[str], SendPolicy],
         submit: Callable[[list[Work]], None],
         after: Callable[[float, Callable[[], None]], Timer],
+        now: Callable[[], datetime],
     ) -> None:
         self.policy = policy
+        self.paused: Callable[[str, datetime], Paused | None] = lambda _schedule, _at: None
+        """Whether a schedule is paused at an instant."""
+        self.tallies = Tallies(now)
+        self._now = now
         self._submit = submit
         self._after = after
         self._inbox: list[Work] = []
@@ -131,8 +141,15 @@ class Engine:
 
     def _ask(self, request: Request, ask: Ask, woken: Key | None = None) -> None:
         """`woken`: the occurrence that the request has waited for."""
+        ask = replace(ask, paused=self._paused(ask))
         step = Step(ask.token, ask.schedule, ask.at, partial(ledger.claim, ask))
         self._put_for(ask.token, step, partial(self._claimed, request, ask, woken))
+
+    def _paused(self, ask: Ask) -> Paused | None:
+        """What is claimed a little early counts by its own time, what is claimed later by the clock."""
+        now = self._now()
+        at = now if ask.at is None else min(max(ask.at, now), now + EARLY)
+        return self.paused(ask.schedule, at)
 
     def settle(self, request: Request, event: Event, token: str) -> None:
         """Answer Confirm or Release."""
@@ -198,9 +215,12 @@ class Engine:
             return None
         assert isinstance(answer, ClaimOut)
         self.counts[answer.decision] += 1
+        self.tallies.answered(ask, answer, change)
+        if change.observed is not None:
+            log.info("%s", answer.reason, extra={"schedule": ask.schedule, "at": answer.at, "by": ask.holder})
         if log.isEnabledFor(logging.DEBUG):
             _log_answer(request.caller, ask, answer)
-        if change.occurrence is not None:
+        if answer.decision is Decision.SEND and change.occurrence is not None:
             self._granted(request, ask, change.occurrence, first=change.token is not None)
         else:
             self._over_already(ask.token)
@@ -255,13 +275,15 @@ class Engine:
         return outcome
 
     def failed(self, request: Request | None, error: Exception) -> None:
-        """The store could not do what was asked: say so, and find out when it can again."""
+        """The store, or the gate itself, could not do what was asked: say so, and find out when the store can again."""
         if isinstance(error, errors.StoreError):
             if self._probing is None:
                 self._probing = self._after(RETRY_SECONDS, self._probe)
             if self.problem != str(error):
                 self.problem = str(error)
                 log.error("the store failed; nothing is granted until it is back: %s", error)
+        else:
+            log.error("a call failed in a way that it should not", exc_info=error)
         if request is not None:
             request.fail(errors.StoreUnavailable(retry_after=RETRY_SECONDS))
 
@@ -354,6 +376,7 @@ class Engine:
 
     def _changed(self, record: Occurrence) -> None:
         """An occurrence was settled or fell in doubt: nobody holds it any more."""
+        self.tallies.settled(record)
         if record.state is State.DOUBT:
             log.warning(
                 "in doubt: %s", record.reason, extra={"schedule": record.schedule, "at": record.at, "by": record.holder}

@@ -12,7 +12,7 @@
 Texts are lower case without a final stop: what is wrong, the value, what is allowed or what to do.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 SERVICE = "org.varlink.service."
@@ -36,11 +36,7 @@ class CallError(GateError):
         self.parameters = parameters
 
     def __str__(self) -> str:
-        shown = {
-            field: ", ".join(map(str, value)) if isinstance(value, list) else value
-            for field, value in self.parameters.items()
-        }
-        return self.text.format_map(_Shown(shown))
+        return self.text.format_map(_Shown({field: _shown(value) for field, value in self.parameters.items()}))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (type(self), self.parameters)
@@ -57,6 +53,12 @@ class _Shown(dict[str, Any]):
 
     def __missing__(self, field: str) -> str:
         return "?"
+
+
+def _shown(value: Any) -> Any:
+    """A list as people write it."""
+    items: Iterable[Any] = value
+    return ", ".join(map(str, items)) if isinstance(value, list) else value
 
 
 def _again(cls: type[CallError], parameters: dict[str, Any]) -> CallError:

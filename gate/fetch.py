@@ -11,12 +11,15 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from gate import errors, overrides
-from gate.asked import Asked, check_names
+from gate.asked import Asked, check_names, check_session
 from gate.engine import Timer
 from gate.fetchrules import FetchRules, Verdict
 from gate.interface import CheckIn, CheckOut, OverrideIn, OverrideOut, Reply, Steer, WatchIn
 from gate.overrides import Overrides
+from gate.placing import Placing
 from gate.stores.base import Store
 from gate.wire import Slot
 
@@ -26,7 +29,6 @@ NOTES = "override"
 """The kind of the store's notes that hold overrides."""
 KEPT = timedelta(days=7)
 """How long an override that has ended stays: a clock that was set forward by mistake is set back again."""
-SESSION_CHARACTERS = 128
 LONGEST_HOP_SECONDS = 60.0
 """A wait for an edge is cut into hops, since the wall clock may be slewed meanwhile."""
 LAST_HOP_SECONDS = 0.5
@@ -40,6 +42,7 @@ class Watcher(Protocol):
 
     closed: bool
     watching: bool
+    session: str
     uid: int
     gid: int
     pid: int
@@ -47,6 +50,7 @@ class Watcher(Protocol):
 
     @property
     def backlog(self) -> int: ...
+    def __hash__(self) -> int: ...
     def reply(self, slot: Slot, reply: Reply, *, continues: bool = False) -> None: ...
     def fail(self, slot: Slot, error: errors.CallError) -> None: ...
 
@@ -75,13 +79,15 @@ class FetchEngine:
     """Answers Check and Watch, and takes overrides.
 
     `query`: asks the store in its thread; what is given as its second argument gets the outcome, or the exception.
-    `flush`: writes all answers that were made. `unread_bytes`: a watcher that leaves more unread is not told any more.
+    `noted`: what the store's notes say that processes held. `flush`: writes all answers that were made.
+    `unread_bytes`: a watcher that leaves more unread is not told any more.
     """
 
     def __init__(
         self,
         rules: FetchRules,
         ordered: Overrides,
+        noted: dict[str, bytes],
         now: Callable[[], datetime],
         after: Callable[[float, Callable[[], None]], Timer],
         query: Callable[[Callable[[Store], Any], Callable[[Any], None]], None],
@@ -98,10 +104,13 @@ class FetchEngine:
         self._unread_bytes = unread_bytes
         self._groups: dict[Key, Group] = {}
         self._watching: dict[Watcher, Group] = {}
+        self._sessions: dict[tuple[str, str], Watcher] = {}
+        """Watchers by process and session."""
         self._edge: datetime | None = None
         self._timer: Timer | None = None
         self._orders: deque[Callable[[], bool]] = deque()
         """Overrides that wait for their turn; the first is being written down."""
+        self.placing = Placing(self, noted, now, after, query, flush)
 
     # -- what workers ask
 
@@ -114,9 +123,7 @@ class FetchEngine:
     def watch(self, watcher: Watcher, slot: Slot, asked: WatchIn) -> None:
         """Answer `io.schedulegate.Fetch.Watch`: with `more`, now and at every change; raises InvalidWorker."""
         check_names(asked.worker, asked.queues)
-        if not 1 <= len(asked.session) <= SESSION_CHARACTERS:
-            reason = f"{len(asked.session)} characters are given, 1 to {SESSION_CHARACTERS} are allowed"
-            raise errors.InvalidWorker(field="session", reason=reason)
+        check_session(asked.session)
         if watcher.watching:
             reason = "this connection watches already, and answers come in order: watch on a connection of its own"
             raise errors.InvalidWorker(field="session", reason=reason)
@@ -137,26 +144,46 @@ class FetchEngine:
         group.watchers[watcher] = slot
         self._watching[watcher] = group
         watcher.watching = True
+        watcher.session = asked.session
+        self._sessions[self.placing.process_of(watcher), asked.session] = watcher
         if answer.until is not None and (self._edge is None or answer.until < self._edge):
             self._arm()
 
     def hung_up(self, watcher: Watcher) -> None:
         """A connection closed."""
+        self._leave(watcher)
+        self.placing.hung_up(watcher)
+
+    def _leave(self, watcher: Watcher) -> None:
+        """It watches no more."""
         group = self._watching.pop(watcher, None)
         if group is None:
             return
         watcher.watching = False
+        process = self.placing.process_of(watcher)
+        if self._sessions.get((process, watcher.session)) is watcher:
+            del self._sessions[process, watcher.session]
+            self.placing.permits.leave(process, watcher.session)
         del group.watchers[watcher]
         if not group.watchers:
             del self._groups[group.worker, group.queues]
+
+    def offered(self, process: str, session: str) -> None:
+        """A place is kept for a worker that was refused: it is told, though nothing else has changed."""
+        watcher = self._sessions.get((process, session))
+        if watcher is not None:
+            group = self._watching[watcher]
+            self._say(watcher, group.watchers[watcher], replace(group.answer, place=True))
 
     def watchers(self) -> Iterator[tuple[Watcher, Group]]:
         """Who watches, and what."""
         yield from self._watching.items()
 
     def _answer(self, worker: str, queues: Iterable[str] | None, now: datetime) -> CheckOut:
-        verdict = self.rules.answer(worker, None if queues is None else tuple(queues), now, self.overrides)
-        return _reply(verdict)
+        asked = None if queues is None else tuple(queues)
+        verdict = self.rules.answer(worker, asked, now, self.overrides)
+        limited = self.placing.limited(worker, asked, now)
+        return _reply(verdict, limited=limited, place=not limited or self.placing.place(worker, asked, now))
 
     # -- what changes answers
 
@@ -170,25 +197,26 @@ class FetchEngine:
         now = self._now()
         for group in list(self._groups.values()):
             self._tell(group, self._answer(group.worker, group.queues, now))
-        self._flush()
-        self._arm()
+        self._changed()
 
     def _tell_all(self, now: datetime) -> None:
         for group in list(self._groups.values()):
             answer = self._answer(group.worker, group.queues, now)
-            if answer != group.answer:
+            if replace(answer, place=group.answer.place) != group.answer:  # who gets a free place is told alone
                 self._tell(group, answer)
-        self._flush()
-        self._arm()
+        self._changed()
 
     def _tell(self, group: Group, answer: CheckOut) -> None:
         group.answer = answer
         for watcher, slot in list(group.watchers.items()):
-            if watcher.backlog > self._unread_bytes:
-                self.hung_up(watcher)
-                watcher.fail(slot, errors.AnswersUnread(limit=self._unread_bytes))
-            else:
-                watcher.reply(slot, answer, continues=True)
+            self._say(watcher, slot, answer)
+
+    def _say(self, watcher: Watcher, slot: Slot, answer: CheckOut) -> None:
+        if watcher.backlog > self._unread_bytes:
+            self._leave(watcher)
+            watcher.fail(slot, errors.AnswersUnread(limit=self._unread_bytes))
+        else:
+            watcher.reply(slot, answer, continues=True)
 
     def _arm(self) -> None:
         """Wake at the next edge, never before it."""
@@ -211,6 +239,10 @@ class FetchEngine:
         for group in list(self._groups.values()):
             if group.answer.until is not None and group.answer.until <= now:
                 self._tell(group, self._answer(group.worker, group.queues, now))
+        self._changed()
+
+    def _changed(self) -> None:
+        self.placing.changed()
         self._flush()
         self._arm()
 
@@ -263,14 +295,14 @@ class FetchEngine:
         self._go_on()
 
 
-def _reply(verdict: Verdict) -> CheckOut:
+def _reply(verdict: Verdict, *, limited: bool, place: bool) -> CheckOut:
     return CheckOut(
         open=verdict.open,
         queues=None if verdict.queues is None else list(verdict.queues),
         excluded=None if verdict.excluded is None else list(verdict.excluded),
         until=verdict.until,
-        limited=False,
-        place=True,
+        limited=limited,
+        place=place,
         reason=verdict.reason,
     )
 

@@ -31,14 +31,14 @@ class FetchLimits:
     """Compiled limits. A rule without `at_once` and `needs` has no pool: nothing is counted of it."""
 
     def __init__(self, rules: FetchRules) -> None:
-        self._rules = rules
+        self.rules = rules
         self._limited = {rule_pool(rule.name): rule for rule in rules.rules if rule_pools(rule)}
         self._known: dict[str, _Known] = {}
 
     @property
     def pools(self) -> list[str]:
         """All pools of the configuration: those of rules in their order, then the resources."""
-        return [*self._limited, *(pool for pool in self._rules.at_once if pool not in self._limited)]
+        return [*self._limited, *(pool for pool in self.rules.at_once if pool not in self._limited)]
 
     def limit(self, pool: str, now: datetime, overrides: Overrides) -> Limit:
         """What holds for a pool. A rule that is closed, or not in the configuration, gives no place."""
@@ -50,7 +50,7 @@ class FetchLimits:
         return known.limit
 
     def _shared(self, pool: str, now: datetime, overrides: Overrides) -> _Known:
-        table = self._rules.at_once.get(pool)
+        table = self.rules.at_once.get(pool)
         if table is None:
             return _Known(Limit(number=0, reason="it is not in the configuration"), overrides, now, now)
         found = table.at(now)
@@ -58,11 +58,11 @@ class FetchLimits:
         return _Known(limit, overrides, now, found.fresh)
 
     def _of_rule(self, pool: str, rule: FetchRule, now: datetime, overrides: Overrides) -> _Known:
-        state = self._rules.state(rule, now, overrides)
+        state = self.rules.state(rule, now, overrides)
         if not state.open:
             reason = state.reason.removeprefix(f"{pool}: ")
             return _Known(Limit(number=0, reason=reason, until=state.until), overrides, now, state.fresh)
-        table = self._rules.at_once.get(pool)
+        table = self.rules.at_once.get(pool)
         if table is None:
             return _Known(Limit(number=None, reason="no limit", until=state.until), overrides, now, state.fresh)
         found = table.at(now)
@@ -82,7 +82,12 @@ class FetchLimits:
             return None
         ahead = timedelta(seconds=ceil(number / rule.ramp.count) * rule.ramp.every)
         # An order that is over may be what opened the rule: a close that ended.
-        return opening(self._rules.timetables[rule.name], overrides.table.get(rule.name), now, now - ahead)
+        return opening(self.rules.timetables[rule.name], overrides.table.get(rule.name), now, now - ahead)
+
+    def pools_of(self, rule: str) -> tuple[str, ...]:
+        """The pools in which a job of the rule of this name counts."""
+        limited = self._limited.get(rule_pool(rule))
+        return () if limited is None else rule_pools(limited)
 
     # -- questions
 
@@ -92,13 +97,13 @@ class FetchLimits:
         """What is open of a question (None: all queues), with the pools that each part needs."""
         return tuple(
             _choice(rule, decided)
-            for rule, decided in self._rules.deciding(worker, queues)
-            if self._rules.state(rule, now, overrides).open
+            for rule, decided in self.rules.deciding(worker, queues)
+            if self.rules.state(rule, now, overrides).open
         )
 
     def choice(self, worker: str, queue: str) -> Choice:
         """What decides one queue, open or not."""
-        ((rule, decided),) = self._rules.deciding(worker, [queue])
+        ((rule, decided),) = self.rules.deciding(worker, [queue])
         return _choice(rule, decided)
 
 

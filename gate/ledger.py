@@ -141,12 +141,16 @@ class View(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True):
-    """What is answered, and what is written (None: nothing)."""
+    """What is answered, and what is written (None: nothing).
+
+    `observed`: under mode = "observe", the decision that enforce would have come to where that is no grant.
+    """
 
     answer: Reply | errors.CallError
     occurrence: Occurrence | None = None
     schedule: Schedule | None = None
     token: Token | None = None
+    observed: Decision | None = None
 
     @property
     def written(self) -> bool:
@@ -329,11 +333,13 @@ def _observed(ask: Ask, view: View, change: Change, answer: ClaimOut, now: datet
     if answer.decision in (Decision.SENT, Decision.HELD, Decision.DOUBT) and record is not None:
         until = now + timedelta(seconds=ask.lease)
         token = _new_token(ask, record.at, view, now)
-        return Change(_yes(ask, record.at, reason, until), schedule=change.schedule, token=token)
-    if ask.every is not None:  # its scheduler does not keep the cadence
-        return _granted(ask, now, replace(view, occurrence=None), Event.CLAIM, reason, now)
-    doubt = record is not None and record.state is State.DOUBT
-    return _granted(ask, answer.at, view, Event.TAKE_OVER if doubt else Event.CLAIM, reason, now)
+        granted = Change(_yes(ask, record.at, reason, until), schedule=change.schedule, token=token)
+    elif ask.every is not None:  # its scheduler does not keep the cadence
+        granted = _granted(ask, now, replace(view, occurrence=None), Event.CLAIM, reason, now)
+    else:
+        doubt = record is not None and record.state is State.DOUBT
+        granted = _granted(ask, answer.at, view, Event.TAKE_OVER if doubt else Event.CLAIM, reason, now)
+    return replace(granted, observed=answer.decision)
 
 
 def _seen(ask: Ask | Miss, at: datetime, schedule: Schedule | None, now: datetime) -> Schedule:

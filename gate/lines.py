@@ -59,6 +59,7 @@ _SPAN = re.compile(r"(?P<first>\S+) (?P<start>[0-9]\S*) ?- ?(?P<last>[a-z]\S*) (
 _DATES = re.compile(r"(?P<first>\S+) (?P<start>\S+) ?\.\. ?(?P<last>\S+) (?P<end>\S+)")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2})")
+_TIMES = re.compile(r":[0-9]{2},")
 _WIDE = re.compile(r"\s+")
 _EXAMPLES = (
     "write days and hours, such as 'mon-fri 20:00-06:00', a span, such as 'fri 18:00 - mon 08:30', dates, such as "
@@ -156,6 +157,8 @@ def _parse(text: str) -> Line:
     words = re.sub(r" ?, ?", ",", _WIDE.sub(" ", text.strip())).lower()
     if words.partition(" ")[0] == "cron":
         return _cron(text, words.removeprefix("cron").strip())
+    if _TIMES.search(words):
+        raise LineError("a line has one start and one end: write a line for each")
     if match := _DATES.fullmatch(words):
         return _dates(text, match)
     if match := _SPAN.fullmatch(words):
@@ -206,7 +209,7 @@ def _days(words: str) -> DayChoice:
         return DayWord(word)
     if word == "day" and rest:
         return MonthDay(_month_day(rest))
-    if word in _NTH and rest:
+    if word in _NTH:
         if rest not in WEEKDAYS:
             raise LineError(f"{words!r}: after {word!r} comes one weekday, such as '{word} sun'{_hint(rest, WEEKDAYS)}")
         return NthWeekday(_NTH[word], WEEKDAYS.index(rest))

@@ -146,6 +146,27 @@ class Permits:
         """A permit that is held."""
         return self._places.get(permit_id)
 
+    def has_room(self, choices: Iterable[Choice], limits: Limits, now: datetime) -> bool:
+        """Whether somebody who has not asked yet would be given a place of one of these choices."""
+        unheard = self._unheard(now)
+        return any(
+            not choice.pools or (not unheard and self._offers.has_room(choice.pools, frozenset(), limits, now))
+            for choice in choices
+        )
+
+    def knows(self, process: Process) -> bool:
+        """Whether a process holds anything, or may."""
+        return self._places.holders.get(process) is not None
+
+    @property
+    def size(self) -> int:
+        """How many permits are held."""
+        return len(self._places)
+
+    def held_by(self, process: Process) -> int:
+        """How many permits a process holds."""
+        return len(self._places.of_process(process))
+
     # -- processes and connections
 
     def restore(

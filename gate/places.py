@@ -17,6 +17,9 @@ class Places:
         self._pools: dict[str, Pool] = {}
         self._of_connection: dict[Connection, set[str]] = {}
 
+    def __len__(self) -> int:
+        return len(self._permits)
+
     def get(self, permit_id: str) -> Permit | None:
         return self._permits.get(permit_id)
 

@@ -63,6 +63,8 @@ class Connection:
         self.claims: set[str] = set()
         self.waits: Counter[tuple[str, datetime]] = Counter()
         self.watching = False
+        self.session = ""
+        """What ties its Watch to what it asks on other connections."""
         self.holder: str | None = None
         self.closed = False
         self.reset = False

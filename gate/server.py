@@ -11,6 +11,7 @@ from gate.engine import Engine, Request
 from gate.fetch import FetchEngine
 from gate.ledger import Event
 from gate.reactor import Connection
+from gate.review import Reviews
 from gate.wire import Slot
 
 PRODUCT = "schedule-gate"
@@ -19,7 +20,7 @@ PRODUCT = "schedule-gate"
 class Server:
     """Serves the methods of all interfaces."""
 
-    def __init__(self, version: str, engine: Engine, fetch: FetchEngine, control: Control) -> None:
+    def __init__(self, version: str, engine: Engine, fetch: FetchEngine, control: Control, reviews: Reviews) -> None:
         self._version = version
         self._engine = engine
         self._fetch = fetch
@@ -29,15 +30,25 @@ class Server:
             "io.schedulegate.Send.Claim": engine.claim,
             "io.schedulegate.Send.Confirm": partial(self._settle, Event.CONFIRM),
             "io.schedulegate.Send.Release": partial(self._settle, Event.RELEASE),
+            "io.schedulegate.Send.Review": reviews.review,
+            "io.schedulegate.Send.Missed": reviews.missed,
             "io.schedulegate.Fetch.Check": self._check,
             "io.schedulegate.Fetch.Watch": self._watch,
+            "io.schedulegate.Fetch.Acquire": partial(self._place, fetch.placing.acquire),
+            "io.schedulegate.Fetch.Bind": partial(self._place, fetch.placing.bind),
+            "io.schedulegate.Fetch.Release": partial(self._place, fetch.placing.release),
+            "io.schedulegate.Fetch.Restore": partial(self._place, fetch.placing.restore),
             **control.methods,
         }
 
     def serve(self, connection: Connection, slot: Slot) -> None:
-        """Answer a call, now or when the store has."""
+        """Answer a call, now or when the store has. Nothing that a peer asks for may end the gate."""
         assert slot.call is not None
-        self._methods[slot.call.method](Request(connection, slot), slot.parameters)
+        request = Request(connection, slot)
+        try:
+            self._methods[slot.call.method](request, slot.parameters)
+        except Exception as error:  # noqa: BLE001 - whatever it is, `failed` logs it
+            self._engine.failed(request, error)
 
     # -- org.varlink.service
 
@@ -76,4 +87,10 @@ class Server:
         try:
             self._fetch.watch(connection_of(request), request.slot, asked)
         except errors.InvalidWorker as error:
+            request.fail(error)
+
+    def _place(self, method: Callable[[Request, Any], None], request: Request, asked: Any) -> None:
+        try:
+            method(request, asked)
+        except (errors.InvalidWorker, errors.UnknownPermit) as error:
             request.fail(error)

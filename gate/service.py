@@ -8,9 +8,11 @@ from gate import overrides
 from gate.control import About, Control
 from gate.engine import Engine
 from gate.fetch import NOTES, FetchEngine
+from gate.placing import NOTES as PLACES
 from gate.reactor import Connection, Limits, Reactor
 from gate.reload import Loaded
 from gate.reloader import Reloader
+from gate.review import Reviews
 from gate.rules import policies
 from gate.server import Server
 from gate.stores.base import Store
@@ -40,16 +42,24 @@ class Service:
         ordered, unreadable = overrides.from_notes(store.notes(NOTES))
         loaded = reloader.current
         self.timers = Timers()
-        self.engine = Engine(policies(loaded.config.send), submit, self.timers.after)
+        self.engine = Engine(policies(loaded.config.send), submit, self.timers.after, now)
         self.engine.adopt(store.open_claims())
         self.fetch = FetchEngine(
-            loaded.rules, ordered, now, self.timers.after, self.engine.query, self.flush, limits.unread_bytes
+            loaded.rules,
+            ordered,
+            store.notes(PLACES),
+            now,
+            self.timers.after,
+            self.engine.query,
+            self.flush,
+            limits.unread_bytes,
         )
         about = about._replace(warnings=[*about.warnings, *unreadable])
         control = Control(
             about, self.engine, self.fetch, store, reloader, self._connections, limits, now, aside, self.flush
         )
-        server = Server(about.version, self.engine, self.fetch, control)
+        reviews = Reviews(self.engine, store, control.large, now)
+        server = Server(about.version, self.engine, self.fetch, control, reviews)
         self.reactor = Reactor(limits, self.timers, now, server.serve, self.engine.flush, self._hung_up)
         reloader.take = self._take
 

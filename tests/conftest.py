@@ -11,7 +11,11 @@ from typing import Any
 import hypothesis
 import pytest
 
+from gate.stores.base import Store
+from gate.stores.memory import MemoryStore
+from gate.stores.sqlite import SqliteStore
 from tests.support import faketime, postgres, redis
+from tests.support.book import KEEP, Book, ManualClock
 from tests.support.gate_process import GateProcess, RawClient
 
 # No deadline: a busy machine is not a bug. `--hypothesis-profile=explore` looks for new cases.
@@ -103,3 +107,25 @@ def client(gate: GateProcess) -> Iterator[RawClient]:
     """A connection to the running gate."""
     with gate.client() as connection:
         yield connection
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make_book(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Book]:
+    """A function from `keep` to a Book over each of the stores."""
+
+    def make(keep: float = KEEP) -> Book:
+        clock = ManualClock()
+        store: Store
+        if request.param == "memory":
+            store = MemoryStore(clock, keep)
+        else:
+            store = SqliteStore(tmp_path / "gate.db", clock, keep)
+        request.addfinalizer(store.close)
+        return Book(store, clock)
+
+    return make
+
+
+@pytest.fixture
+def book(make_book: Callable[..., Book]) -> Book:
+    return make_book()

@@ -18,6 +18,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -190,9 +191,21 @@ def run_checks(venv: Path, chosen: list[str], pytest_arguments: list[str]) -> di
     for name in chosen:
         heading(name)
         start = time.monotonic()
-        codes[name] = run(python_of(venv), *CHECKS[name], *extra.get(name, []), env=env)
+        command: list[str | Path] = [python_of(venv), *CHECKS[name], *extra.get(name, [])]
+        codes[name] = run_tests(command, env) if name == "pytest" and not pytest_arguments else run(*command, env=env)
         print(f"--- {name}: exit code {codes[name]}, {time.monotonic() - start:.0f} s", flush=True)
     return codes
+
+
+def run_tests(pytest: list[str | Path], env: dict[str, str]) -> int:
+    """All tests: those that start processes mostly wait, so the others run beside them, and are shown afterwards."""
+    with tempfile.TemporaryFile("w+", errors="replace") as shown:
+        command = [*pytest, "-m", "not process", "-p", "no:cacheprovider"]
+        with subprocess.Popen(command, cwd=ROOT, env=env, stdout=shown, stderr=subprocess.STDOUT) as others:
+            code = run(*pytest, "-m", "process", env=env)
+        shown.seek(0)
+        print(shown.read(), flush=True)
+    return code or others.returncode
 
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate import claims, errors
-from gate.interface import ClaimIn, Decision, rfc3339
+from gate.interface import ClaimIn, Decision, State, rfc3339
 from gate.ledger import Event
 from gate.rules import DEFAULT_POLICY, SendPolicy
 from tests.support.book import NOON, RESEND, Book, claim_step

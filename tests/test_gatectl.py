@@ -258,8 +258,8 @@ def test_resend_of_what_is_not_in_doubt_is_a_no(gate: GateProcess, schedule: str
     refused = gatectl("resend", schedule, iso(MINUTE))
     assert refused.exit_code == 1
     assert refused.stderr == (
-        f"gatectl: {schedule} at {iso(MINUTE)} is not in doubt but unknown to the ledger: "
-        "only a doubt can be settled by a new send\n"
+        f"gatectl: {schedule} at {iso(MINUTE)} is neither in doubt nor missed but unknown to the ledger: "
+        "only such a one can be sent again\n"
     )
     at = doubt(gate, schedule)
     assert [gatectl("resend", schedule, at).exit_code for _ in range(2)] == [0, 1]

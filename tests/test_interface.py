@@ -335,7 +335,7 @@ TEXTS: list[tuple[errors.GateError, str]] = [
     ),
     (
         errors.NotInDoubt(schedule="s", at="2026-11-30T12:00:00Z", state="sent"),
-        "s at 2026-11-30T12:00:00Z is not in doubt but sent: only a doubt can be settled by a new send",
+        "s at 2026-11-30T12:00:00Z is neither in doubt nor missed but sent: only such a one can be sent again",
     ),
     (errors.BadMessage(reason="no JSON"), "not a Varlink call: no JSON"),
     (errors.MessageTooLarge(limit=65536), "a message is longer than 65536 bytes"),

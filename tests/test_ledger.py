@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gate import claims, errors, ledger
-from gate.interface import ClaimIn, ClaimOut, Decision, Done, State, rfc3339
+from gate.interface import ClaimIn, ClaimOut, Decision, Done, MissedIn, State, rfc3339
 from gate.ledger import EPOCH, MOVES, REASONS, Change, Event, Occurrence, Schedule, Token, View
 from gate.rules import DEFAULT_POLICY, SendPolicy
 from tests.support.book import NOON, RESEND, Book
@@ -20,6 +20,7 @@ OLD_TOKEN = Token(token="old", schedule=S, at=NOON, holder="old holder", born=NO
 TOKEN = Token(token="mine", schedule=S, at=NOON, holder="my holder", born=NOON)
 SCHEDULE = Schedule(name=S, title=None, known_since=NOON, newest=NOON, once=False, touched=NOON)
 STATES: list[State | None] = [None, *State]
+MISSED = MissedIn(schedule=S, holder="asker", at=rfc3339(NOON), reason="nobody asked in its minute")
 
 
 def record(state: State) -> Occurrence:
@@ -28,7 +29,7 @@ def record(state: State) -> Occurrence:
         schedule=S,
         at=NOON,
         state=state,
-        token="mine",
+        token="" if state is State.MISSED else "mine",
         holder="my holder",
         claimed=NOON,
         until=NOON + timedelta(seconds=30),
@@ -68,26 +69,28 @@ ACTIONS = {
     "replaced one is lost": lambda state: ledger.settle(Event.LOST, "old", view(state, OLD_TOKEN), NOW),
     "replaced one hangs": lambda state: ledger.settle(Event.EXPIRED, "old", view(state, OLD_TOKEN), NOW),
     "operator resends": lambda state: ledger.resend(S, NOON, view(state), NOW),
+    "it is reported as missed": lambda state: ledger.missed(claims.miss(MISSED, NOW), view(state), NOW),
 }
-C, X, D, R, N = State.CLAIMED, State.SENT, State.DOUBT, State.RELEASED, None
+C, X, D, R, M, N = State.CLAIMED, State.SENT, State.DOUBT, State.RELEASED, State.MISSED, None
 GRID: dict[str, list[State | None]] = {
-    # In each state what comes of it, None for nothing: no record, claimed, sent, in doubt, released.
-    "another claims, skip": [C, N, N, N, C],
-    "another claims, resend": [C, N, N, C, C],
-    "replaced one claims, skip": [C, N, N, N, C],
-    "replaced one claims, resend": [C, N, N, C, C],
-    "holder asks again": [C, C, N, C, C],
-    "holder confirms": [N, X, N, X, X],
-    "holder releases": [N, R, N, R, N],
-    "holder never read": [N, R, N, N, N],
-    "holder is lost": [N, D, N, N, N],
-    "holder hangs": [N, D, N, N, N],
-    "replaced one confirms": [N, X, N, X, X],
-    "replaced one releases": [N, N, N, N, N],
-    "replaced one never read": [N, N, N, N, N],
-    "replaced one is lost": [N, N, N, N, N],
-    "replaced one hangs": [N, N, N, N, N],
-    "operator resends": [N, N, N, R, N],
+    # In each state what comes of it, None for nothing: no record, claimed, sent, in doubt, released, missed.
+    "another claims, skip": [C, N, N, N, C, C],
+    "another claims, resend": [C, N, N, C, C, C],
+    "replaced one claims, skip": [C, N, N, N, C, C],
+    "replaced one claims, resend": [C, N, N, C, C, C],
+    "holder asks again": [C, C, N, C, C, C],
+    "holder confirms": [N, X, N, X, X, N],
+    "holder releases": [N, R, N, R, N, N],
+    "holder never read": [N, R, N, N, N, N],
+    "holder is lost": [N, D, N, N, N, N],
+    "holder hangs": [N, D, N, N, N, N],
+    "replaced one confirms": [N, X, N, X, X, N],
+    "replaced one releases": [N, N, N, N, N, N],
+    "replaced one never read": [N, N, N, N, N, N],
+    "replaced one is lost": [N, N, N, N, N, N],
+    "replaced one hangs": [N, N, N, N, N, N],
+    "operator resends": [N, N, N, R, N, R],
+    "it is reported as missed": [M, N, N, N, N, N],
 }
 EVENTS = {
     "another claims, skip": Event.CLAIM,
@@ -99,6 +102,7 @@ EVENTS = {
     "holder hangs": Event.EXPIRED,
     "replaced one confirms": Event.CONFIRM_REPLACED,
     "operator resends": Event.RESEND,
+    "it is reported as missed": Event.MISS,
 }
 
 
@@ -107,7 +111,7 @@ def cells() -> list[Any]:
     return [
         pytest.param(action, STATES[n], GRID[action][n], id=f"{STATES[n]}-{action}")
         for action in GRID
-        for n in range(5)
+        for n in range(len(STATES))
     ]
 
 
@@ -127,11 +131,12 @@ def test_what_an_event_makes_of_an_occurrence(action: str, state: State | None, 
 
 def test_the_table_has_these_moves_and_no_other() -> None:
     moves = {(s, e): m for a, e in EVENTS.items() for s, m in zip(STATES, GRID[a], strict=True) if m is not None}
-    del moves[None, Event.RENEW]  # without a record there is nothing to renew: that is a claim
+    for state in (None, State.MISSED):  # without a grant there is nothing to renew: that is a claim
+        del moves[state, Event.RENEW]
     moves[State.DOUBT, Event.TAKE_OVER] = State.CLAIMED
     assert moves == MOVES
     assert not [event for state, event in MOVES if state is State.SENT], "what was sent stays sent"
-    assert set(REASONS) == set(Event)
+    assert set(REASONS) == set(Event) - {Event.MISS}, "a miss has the reason that it was reported with"
 
 
 def test_what_a_grant_writes() -> None:
@@ -249,7 +254,7 @@ SETTLINGS = list(product([a for a in ACTIONS if "claims" not in a and "again" no
 @pytest.mark.parametrize(("action", "state"), SETTLINGS)
 def test_settling_is_idempotent_and_always_done_for_a_token_that_was_granted(action: str, state: State) -> None:
     answer = ACTIONS[action](state).answer
-    if action == "operator resends" and state is not State.DOUBT:
+    if action == "operator resends" and state not in (State.DOUBT, State.MISSED):
         assert isinstance(answer, errors.NotInDoubt)
         assert answer.parameters == {"schedule": S, "at": "2026-11-30T12:00:00Z", "state": state.value}
     else:

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from hypothesis import settings
@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from gate import errors
-from gate.interface import ClaimOut
+from gate.interface import ClaimOut, Done
 from gate.ledger import Change, Event
-from gate.rules import SendPolicy
+from gate.rules import Paused, SendPolicy
 from gate.stores.base import Outcome, Step
 from gate.stores.memory import MemoryStore
 from gate.stores.sqlite import SqliteStore
-from tests.support.book import NOON, Book, ManualClock, claim_step, resend_step, settle_step
+from tests.support.book import NOON, Book, ManualClock, claim_step, missed_step, resend_step, settle_step
 from tests.support.model import Asked, Expected, Laws, Model
 
 KEEP = timedelta(days=3)
@@ -29,6 +29,7 @@ EVENTS = {
 }
 MINUTE = timedelta(minutes=1)
 
+pauses = st.sampled_from([False, False, False, True])
 deadlines = st.sampled_from([None, None, None, 30.0, 3600.0])
 leases = st.sampled_from([0.5, 30.0])
 crons = st.sampled_from(["cron a", "cron b"])
@@ -81,6 +82,7 @@ class LedgerMachine(RuleBasedStateMachine):
             once=asked.once,
             deadline=asked.deadline,
             lease=asked.lease,
+            paused=None if asked.paused is None else Paused(reason="paused by backup", until=asked.paused),
         )
 
     def answer(self, asked: Asked, outcome: Outcome) -> None:
@@ -109,12 +111,23 @@ class LedgerMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         self.clock.move(3.25)
 
-    @rule(target=tokens, schedule=crons, minute=minutes, deadline=deadlines, lease=leases, resend=st.booleans())
+    def paused(self, paused: bool) -> datetime | None:
+        return self.clock.now() + MINUTE if paused else None
+
+    @rule(
+        target=tokens,
+        schedule=crons,
+        minute=minutes,
+        deadline=deadlines,
+        lease=leases,
+        resend=st.booleans(),
+        paused=pauses,
+    )
     def claim(
-        self, schedule: str, minute: timedelta, deadline: float | None, lease: float, resend: bool
+        self, schedule: str, minute: timedelta, deadline: float | None, lease: float, resend: bool, paused: bool
     ) -> tuple[str, Asked]:
         at = self.clock.now().replace(second=0, microsecond=0) + minute
-        asked = Asked(schedule, at, self.new_token(), None, False, deadline, lease, resend)
+        asked = Asked(schedule, at, self.new_token(), None, False, deadline, lease, resend, self.paused(paused))
         self.ask(asked)
         return asked.token, asked
 
@@ -133,15 +146,26 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ask(asked)
         return asked.token, asked
 
-    @rule(target=tokens, every=st.sampled_from([7.5, 60.0, 86_400.0, 5 * 86_400.0]), resend=st.booleans())
-    def claim_interval(self, every: float, resend: bool) -> tuple[str, Asked]:
-        asked = Asked("interval", None, self.new_token(), every, False, None, 30.0, resend)
+    @rule(
+        target=tokens, every=st.sampled_from([7.5, 60.0, 86_400.0, 5 * 86_400.0]), resend=st.booleans(), paused=pauses
+    )
+    def claim_interval(self, every: float, resend: bool, paused: bool) -> tuple[str, Asked]:
+        asked = Asked("interval", None, self.new_token(), every, False, None, 30.0, resend, self.paused(paused))
         self.ask(asked)
         return asked.token, asked
 
-    @rule(of=tokens, resend=st.booleans())
-    def ask_again(self, of: tuple[str, Asked], resend: bool) -> None:
-        self.ask(of[1]._replace(resend=resend))
+    @rule(of=tokens, resend=st.booleans(), paused=pauses)
+    def ask_again(self, of: tuple[str, Asked], resend: bool, paused: bool) -> None:
+        self.ask(of[1]._replace(resend=resend, paused=self.paused(paused)))
+
+    @rule(schedule=crons, minutes_ago=st.integers(0, 3))
+    def report_a_miss(self, schedule: str, minutes_ago: int) -> None:
+        now = self.clock.now()
+        at = now.replace(second=0, microsecond=0) - minutes_ago * MINUTE
+        (outcome,) = self.apply([missed_step(schedule, at, now)])
+        assert isinstance(outcome, Change)
+        assert outcome.answer == Done()
+        self.model.missed((schedule, at), "a scheduler", now)
 
     @rule(of=tokens, other=crons)
     def take_a_token_elsewhere(self, of: tuple[str, Asked], other: str) -> None:
@@ -220,6 +244,9 @@ class LedgerMachine(RuleBasedStateMachine):
                 key: (k.state, k.token, k.holder, k.until, k.touched) for key, k in self.model.occurrences.items()
             }
         assert self.memory.store.doubts(1000) == self.sqlite.store.doubts(1000)
+        assert self.memory.store.missed(1000) == self.sqlite.store.missed(1000)
+        assert self.memory.store.unsent("cron a", NOON, 3) == self.sqlite.store.unsent("cron a", NOON, 3)
+        assert self.memory.store.known("cron a", NOON, 5) == self.sqlite.store.known("cron a", NOON, 5)
         assert self.memory.store.schedules(1000) == self.sqlite.store.schedules(1000)
         assert self.memory.store.history("cron a", NOON, 5) == self.sqlite.store.history("cron a", NOON, 5)
 

@@ -2,52 +2,25 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from gate import errors
 from gate.interface import ClaimOut, Decision, Done, State
 from gate.ledger import EPOCH, Change, Event, View
-from gate.stores.base import Outcome, Step, Store
-from gate.stores.memory import MemoryStore
-from gate.stores.sqlite import SqliteStore
+from gate.stores.base import Outcome, Step
 from tests.support.book import (
     KEEP,
     NOON,
     RESEND,
     Book,
-    ManualClock,
     claim_step,
     resend_step,
     settle_step,
 )
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-STORES = ["memory", "sqlite"]
 S = "nightly"
-
-
-@pytest.fixture(params=STORES)
-def make_book(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Book]:
-    """A function from `keep` to a Book over each of the stores."""
-
-    def make(keep: float = KEEP) -> Book:
-        clock = ManualClock()
-        store: Store
-        if request.param == "memory":
-            store = MemoryStore(clock, keep)
-        else:
-            store = SqliteStore(tmp_path / "gate.db", clock, keep)
-        request.addfinalizer(store.close)
-        return Book(store, clock)
-
-    return make
-
-
-@pytest.fixture
-def book(make_book: Callable[..., Book]) -> Book:
-    return make_book()
 
 
 def decisions(outcomes: list[Outcome]) -> list[Decision | None]:
@@ -66,6 +39,7 @@ def test_a_new_store_knows_nothing(book: Book) -> None:
     assert book.store.open_claims() == []
     assert book.store.schedules(10) == (0, [])
     assert book.store.doubts(10) == (0, [])
+    assert book.store.missed(10) == (0, [])
     assert book.store.history(None, None, 10) == []
     assert book.store.history(S, None, 10) == []
     assert book.store.prune(10) == 0
@@ -159,7 +133,6 @@ def test_a_refusal_writes_nothing(book: Book) -> None:
     before = book.store.history(None, None, 10), book.store.schedules(10)
     assert book.claim(S, NOON, token="b") is Decision.HELD
     assert book.claim("future", NOON + HOUR, token="c") is Decision.WAIT
-    assert book.claim("late", None, token="d", every=60.0, deadline=1.0) is Decision.SEND
     for event in (Event.CONFIRM, Event.RELEASE):
         with pytest.raises(errors.UnknownToken):
             book.settle(event, "b")

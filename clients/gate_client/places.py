@@ -51,7 +51,7 @@ class Places:
     (`place`) when one is kept for a worker that was refused.
 
     `worker`, `socket`, and the errors are those of the gate's other clients. `timeout`: seconds that an acquire takes
-    at most.
+    at most. `late` is called when one is answered after that: it may be worth to ask again.
 
     From the first acquire until `close`, a connection of its own is kept up: a lost one is made anew within half a
     second of the gate's return, and tells first of all what is held. Permits belong to the process: a forked child has
@@ -65,9 +65,11 @@ class Places:
         socket: str | os.PathLike[str] | None = None,
         session: str | None = None,
         timeout: float = TIMEOUT_SECONDS,
+        late: Callable[[], object] | None = None,
     ) -> None:
         self.worker = worker
         self.session = session or new_token()
+        self._late = late
         self._connection = Connection(self._greet, socket, timeout=timeout)
         self._process = 0
         self._forget()
@@ -107,10 +109,11 @@ class Places:
             await self._connection.answer(request, timeout)
             answer = replied(request, AcquireOut)
             if answer.permit is not None:
-                self._held[permit] = Place(permit=permit, queues=answer.queues)
+                self._held[permit] = Place(permit=permit, queues=queues if answer.queues is None else answer.queues)
             return answer
         finally:
             if permit not in self._held and _may_be_granted(request):
+                request.late = self._answered_late
                 self._owe(permit)
 
     def bind(self, permit: str, queue: str, job: str | None = None) -> None:
@@ -136,6 +139,10 @@ class Places:
                 async with asyncio.timeout(timeout):
                     await self._nothing_owed.wait()
         await self._connection.close(timeout)
+
+    def _answered_late(self, request: Asked) -> None:
+        if isinstance(request.result, AcquireOut) and self._late is not None:
+            self._late()
 
     # ---- what the gate is told
 

@@ -34,14 +34,16 @@ class Answer(Struct, frozen=True, kw_only=True):
 class Verdict(Struct, frozen=True, kw_only=True):
     """Which queues may be fetched from: None is all, [] is none.
 
-    `settled` is False while there is nothing to go by, which may change at any moment. `by_name`: some of all queues
-    may be fetched from, and only an answer about them by name says which.
+    `settled` is False while there is nothing to go by, which may change at any moment. `limited`: each fetch needs a
+    permit. `by_name`: not all of all queues may be fetched from at any time, and only an answer about them by name says
+    which.
     """
 
     queues: list[str] | None
     reason: str
     until: datetime | None = None
     settled: bool = True
+    limited: bool = False
     by_name: bool = False
 
     @property
@@ -69,9 +71,9 @@ def judge(answer: Answer | None, asked: list[str] | None, now: Reading) -> Verdi
     if (flaw := _flaw(answer, now)) is not None:
         return closed_for_now(flaw)
     reply = answer.reply
-    by_name = reply.open and asked is None and reply.queues is None and bool(reply.excluded)
-    queues = _of(asked, reply.queues) if reply.open else []
-    return Verdict(queues=queues, reason=reply.reason, until=reply.until, by_name=by_name)
+    by_name = reply.open and asked is None and reply.queues is None and (bool(reply.excluded) or reply.limited)
+    queues = narrowed(asked, reply.queues) if reply.open else []
+    return Verdict(queues=queues, reason=reply.reason, until=reply.until, limited=reply.limited, by_name=by_name)
 
 
 def closed_for_now(reason: str) -> Verdict:
@@ -79,8 +81,8 @@ def closed_for_now(reason: str) -> Verdict:
     return Verdict(queues=[], reason=reason, settled=False)
 
 
-def _of(asked: list[str] | None, allowed: list[str] | None) -> list[str] | None:
-    """Those that are both; to a fetch, None would be all queues, also those that the worker does not serve."""
+def narrowed(asked: list[str] | None, allowed: list[str] | None) -> list[str] | None:
+    """What was asked for and is allowed; to a fetch, None is all queues, also those that the worker does not serve."""
     if asked is None or allowed is None:
         return asked if allowed is None else allowed
     return [queue for queue in asked if queue in allowed]

@@ -1,8 +1,10 @@
 """The methods that stand in front of those of one app and of its job manager."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 from procrastinate import App
@@ -17,6 +19,9 @@ from procrastinate_gate.worker import GatedWorker
 _worker: ContextVar[GatedWorker | None] = ContextVar("procrastinate_gate_worker", default=None)
 """The worker that this task belongs to: `fetch_job` is told neither its name nor its options, but all tasks of a
 worker are made inside its `run_worker_async`."""
+_permit: ContextVar[str | None] = ContextVar("procrastinate_gate_permit", default=None)
+"""The permit of the job that this task runs: what was fetched last when the worker made it. A job's id would not do,
+since any code may say of any job that it is to be tried again, also while it runs here."""
 
 
 class Hooks:
@@ -25,13 +30,15 @@ class Hooks:
     The instances are wrapped and not replaced: tasks, deferrers and Django's proxy hold on to them.
     """
 
-    MANAGER = ("fetch_job", "listen_for_jobs", "defer_periodic_job")
+    MANAGER = ("fetch_job", "finish_job", "retry_job", "listen_for_jobs", "defer_periodic_job")
 
     def __init__(self, app: App, settings: Settings) -> None:
         self.settings = settings
         self._app = app
         self._manager = app.job_manager
         self._run_worker_async = app.run_worker_async
+        self._finish_job = self._manager.finish_job
+        self._retry_job = self._manager.retry_job
         self._listen_for_jobs = self._manager.listen_for_jobs
         self._defer_periodic_job = self._manager.defer_periodic_job
         self._fence = Fence(self._manager, self._manager.fetch_job)
@@ -68,13 +75,26 @@ class Hooks:
         asked = None if queues is None else list(queues)
         worker = self._this_worker()
         with worker.fetching():
-            verdict = await worker.decide(asked, self._list_queues)
+            leave = await worker.decide(asked, self._list_queues)
+            _permit.set(leave.permit)
             job: Job | None = None
-            if verdict.open:
-                job = await self._fence.fetch(worker.still_allows, verdict.queues, *args, **named)
+            try:
+                if leave.open:
+                    allows = partial(worker.still_allows, leave)
+                    job = await self._fence.fetch(allows, leave.queues, *args, **named)
+            finally:
+                worker.permits.fetched(leave, job)
             if job is None:
                 await worker.found_nothing(self._list_queues)
             return job
+
+    async def finish_job(self, job: Job, *args: Any, **named: Any) -> None:
+        with _ending(job):
+            await self._finish_job(job, *args, **named)
+
+    async def retry_job(self, job: Job, *args: Any, **named: Any) -> None:
+        with _ending(job):
+            await self._retry_job(job, *args, **named)
 
     async def listen_for_jobs(self, *, on_notification: NotificationCallback, **named: Any) -> None:
         if (worker := _worker.get()) is not None:
@@ -114,6 +134,17 @@ class Hooks:
 
     async def _list_queues(self) -> Iterable[dict[str, Any]]:
         return await self._manager.list_queues_async(status="todo")
+
+
+@contextmanager
+def _ending(job: Job) -> Generator[None]:
+    """The place of a job that ends is free, also when the database cannot be told of it."""
+    try:
+        yield
+    finally:
+        worker, permit = _worker.get(), _permit.get()
+        if worker is not None and permit is not None:
+            worker.permits.ended(permit, job)
 
 
 _closing: set[asyncio.Task[None]] = set()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from gate.errors import GateError
 from gate.interface import CheckIn, CheckOut, WatchIn
 from gate_client import AsyncGate
-from gate_client.core import new_token, pauses, socket_path, unreachable
+from gate_client.core import pauses, socket_path, unreachable
 from procrastinate_gate.answers import Answer, Reading, Verdict, judge, stepped_back
 from procrastinate_gate.outage import Outage
 from procrastinate_gate.pushes import Pushes
@@ -27,8 +27,8 @@ CHECK_SECONDS = 5.0
 class Watching:
     """What the gate says about one worker's queues, as long as this is open.
 
-    `gate` renews; `news` is called when something has happened that `verdict` may show, and calls it; `heard` is set
-    by everything that the gate says.
+    `session` ties it to what the worker acquires. `gate` renews; `news` is called when something has happened that
+    `verdict` may show, and calls it; `heard` is set by everything that the gate says.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Watching:
         worker: str,
         queues: list[str] | None,
         *,
+        session: str,
         socket: str | os.PathLike[str] | None,
         gate: AsyncGate,
         outage: Outage,
@@ -44,7 +45,10 @@ class Watching:
     ) -> None:
         self.queues = queues
         self.heard = asyncio.Event()
+        self.limited = False
+        """Whether a limit applied when the gate last said anything."""
         self._worker = worker
+        self._session = session
         self._socket = socket
         self._gate = gate
         self._outage = outage
@@ -54,6 +58,7 @@ class Watching:
         self._pushes: Pushes | None = None
         self._pushed = 0
         """How many answers were pushed so far."""
+        self._place = False
         self._stir = asyncio.Event()
         """There is something to do for the keeper."""
         self._asked = float("-inf")
@@ -74,6 +79,13 @@ class Watching:
             self._stir.set()
         return judge(answer, self.queues, now)
 
+    def take_place(self) -> bool:
+        """Whether, since this was asked last, the gate has said that a place may be had; or has begun to answer, which
+        it does too when it was restarted, and knows nothing of those whom it had refused.
+        """
+        place, self._place = self._place, False
+        return place
+
     def stop(self) -> None:
         """Hang up, and ask no more."""
         self._keeper.cancel()
@@ -93,7 +105,7 @@ class Watching:
         self._seen = self._clocks()
         """When the pushes were drained last: what comes then is not older."""
         self._stir.clear()
-        question = WatchIn(worker=self._worker, queues=self.queues, session=new_token())
+        question = WatchIn(worker=self._worker, queues=self.queues, session=self._session)
         try:
             path = socket_path(self._socket)
             try:
@@ -112,6 +124,7 @@ class Watching:
             return now
         for reply in pushes.drain():
             self._pushed += 1
+            self._place = self._place or (reply.limited and (reply.place or not self._answered))
             self._take(Answer(reply=reply, since=before), now)
         if stepped_back(before, now):
             self._distrust(pushes)
@@ -122,6 +135,7 @@ class Watching:
     def _take(self, answer: Answer, now: Reading) -> None:
         self._answer = answer
         self._answered = True
+        self.limited = answer.reply.limited
         self._outage.end(now)
         self.heard.set()
 

@@ -1,4 +1,4 @@
-"""One run of a worker: its name, what the gate says to it, and how it is woken."""
+"""One run of a worker: its name, what the gate says to it, the places that its jobs have, and how it is woken."""
 
 import asyncio
 import logging
@@ -11,6 +11,7 @@ from gate.interface import CheckIn, CheckOut, rfc3339
 from gate_client import AsyncGate
 from procrastinate_gate.answers import Reading, Verdict, closed_for_now
 from procrastinate_gate.outage import Outage
+from procrastinate_gate.permits import NONE, Leave, Permits
 from procrastinate_gate.settings import Settings
 from procrastinate_gate.waking import Waking
 from procrastinate_gate.watching import CHECK, Watching
@@ -37,6 +38,7 @@ class GatedWorker:
         self.name = name
         self.settings = settings
         self.waking = Waking()
+        self.permits = Permits(name, settings.socket, self.waking)
         self._outage = Outage(name)
         self._gate = AsyncGate(settings.socket)
         self._asked: list[str] | None = None
@@ -61,25 +63,26 @@ class GatedWorker:
         finally:
             self.waking.fetch_ends()
 
-    async def decide(self, queues: list[str] | None, list_queues: ListQueues) -> Verdict:
-        """What this fetch may take. Of the gate's part of it, no more than `timeout` seconds are waited for."""
+    async def decide(self, queues: list[str] | None, list_queues: ListQueues) -> Leave:
+        """What this fetch may take; `permits.fetched` ends it. It waits `timeout` seconds for the gate at most."""
         if self._main is None:
             self._asked = queues
             self._main = self._watch(queues)
-        loop, patience = asyncio.get_running_loop(), self.settings.timeout
-        start = loop.time()
-        verdict = await self._settled(patience)
+        verdict, patience = await self._settled(self.settings.timeout)
         if self._by_name:
-            patience -= loop.time() - start
             await self._list(list_queues, NAMES_SECONDS)
-            verdict = await self._settled(patience)
-        if verdict.open:
-            self.waking.fetch_knows()
-        return verdict
+            verdict, patience = await self._settled(patience)
+        if not verdict.open:
+            return NONE
+        self.waking.fetch_knows()
+        if not verdict.limited:
+            return Leave(queues=verdict.queues)
+        return await self.permits.acquire(verdict.queues, patience)
 
-    def still_allows(self, queue: str) -> bool:
+    def still_allows(self, leave: Leave, queue: str) -> bool:
         """Whether the job that the fetch has taken from this queue may start."""
-        return self.look().allows(queue)
+        verdict = self.look()
+        return verdict.allows(queue) and self.permits.allow(leave, queue, verdict)
 
     async def found_nothing(self, list_queues: ListQueues) -> None:
         """The fetch gives no job: what woke the worker may be the first one of a queue that is not known yet."""
@@ -91,9 +94,13 @@ class GatedWorker:
         has opened.
         """
         verdict = self._main.verdict() if self._main is not None else self._last
+        named = self._named.verdict() if self._named is not None else closed_for_now("no queue is known yet")
         self._by_name = verdict.by_name
         if verdict.by_name:
-            verdict = self._named.verdict() if self._named is not None else closed_for_now("no queue is known yet")
+            verdict = named
+        for watching in self._watchings:
+            if watching.take_place():
+                self.permits.place_told()
         if not verdict.settled and self._outage.lasts(self._now()):
             verdict = self._without_gate()
         if verdict.settled and _differ(self._told, verdict):
@@ -124,6 +131,7 @@ class GatedWorker:
         await self.waking.close()
         for watching in self._watchings:
             await watching.close()
+        await self.permits.close()
         await self._gate.close()
 
     # ---- asking
@@ -139,6 +147,7 @@ class GatedWorker:
         return Watching(
             self.name,
             queues,
+            session=self.permits.session,
             socket=self.settings.socket,
             gate=self._gate,
             outage=self._outage,
@@ -146,15 +155,15 @@ class GatedWorker:
             clocks=self.settings.clocks,
         )
 
-    async def _settled(self, patience: float) -> Verdict:
-        """The verdict, when it is settled or `patience` seconds are over."""
+    async def _settled(self, patience: float) -> tuple[Verdict, float]:
+        """The verdict, when it is settled or `patience` seconds are over; and what is left of these."""
         loop = asyncio.get_running_loop()
         end = loop.time() + patience
         while True:
             verdict = self.look()
             waits_for = next((watching for watching in self._watchings if watching.expects), None)
             if verdict.settled or waits_for is None or loop.time() >= end:
-                return verdict
+                return verdict, end - loop.time()
             waits_for.heard.clear()
             try:
                 async with asyncio.timeout_at(end):
@@ -162,7 +171,7 @@ class GatedWorker:
             except TimeoutError:
                 pass
 
-    # ---- a worker of all queues, some of which are closed
+    # ---- a worker of all queues, some of which are closed or limited
 
     async def _list(self, list_queues: ListQueues, age: float) -> None:
         """List the queues that jobs wait in, if that is due, and watch those that are known so far."""
@@ -183,6 +192,8 @@ class GatedWorker:
     # ---- what is said of it
 
     def _without_gate(self) -> Verdict:
+        if any(watching.limited for watching in self._watchings):
+            return Verdict(queues=[], reason="the gate is away, and a limit applies")
         if self.settings.on_gate_down == "open":
             return Verdict(queues=self._asked, reason="the gate is away, and on_gate_down is 'open'")
         return Verdict(queues=[], reason="the gate is away, and on_gate_down is 'closed'")

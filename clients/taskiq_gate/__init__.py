@@ -4,28 +4,34 @@
 
     scheduler = TaskiqScheduler(broker, sources=[GatedScheduleSource(LabelScheduleSource(broker))])
 
-Importing this package imports neither taskiq nor asyncio; the first use of GatedScheduleSource does.
+What was missed is sent later, as far as the gate's configuration says so (`catch_up`), or listed by `gatectl status`.
+GatedScheduler in place of TaskiqScheduler repeats at once what a broker refuses.
+
+Importing this package imports neither taskiq nor asyncio; the first use of its classes does.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from taskiq_gate.scheduler import GatedScheduler
     from taskiq_gate.source import GatedScheduleSource
 
-__all__ = ["GatedScheduleSource"]
+__all__ = ["GatedScheduleSource", "GatedScheduler"]
+
+_HOMES = {"GatedScheduleSource": "taskiq_gate.source", "GatedScheduler": "taskiq_gate.scheduler"}
 
 
 def __getattr__(name: str) -> Any:
-    if name != "GatedScheduleSource":
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from taskiq_gate.source import GatedScheduleSource
+        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:
         if error.name not in ("taskiq", "pycron"):
             raise
         raise ImportError("taskiq_gate needs taskiq: pip install 'schedule-gate[taskiq]'") from error
-    globals()[name] = GatedScheduleSource
-    return GatedScheduleSource
+    return value
 
 
 def __dir__() -> list[str]:

@@ -73,13 +73,23 @@ def is_random(schedule_id: str) -> bool:
 
 def title(schedule: Schedule) -> str:
     """What people call the schedule: task and time."""
+    return _utf8(f"{schedule.task_name} {_triggers(schedule)[0]}", TITLE_BYTES)
+
+
+def trigger_text(schedule: Schedule) -> str:
+    """When the schedule is due, in words that change when that does: at most 512 bytes."""
+    return _limited("; ".join(_triggers(schedule)), "")
+
+
+def _triggers(schedule: Schedule) -> list[str]:
+    found: list[str] = []
     if schedule.cron is not None:
-        when = schedule.cron if schedule.cron_offset is None else f"{schedule.cron} {schedule.cron_offset}"
-    elif schedule.interval is not None:
-        when = f"every {seconds(schedule.interval):g} s"
-    else:
-        when = f"at {_in_utc(schedule.time)}"
-    return _utf8(f"{schedule.task_name} {when}", TITLE_BYTES)
+        found.append(schedule.cron if schedule.cron_offset is None else f"{schedule.cron} {schedule.cron_offset}")
+    if schedule.interval is not None:
+        found.append(f"every {seconds(schedule.interval):g} s")
+    if schedule.time is not None:
+        found.append(f"at {_in_utc(schedule.time)}")
+    return found
 
 
 def task_id(key: str, at: datetime) -> str:

@@ -78,11 +78,14 @@ def trigger(
     raise NoOccurrence(f"no minute of the {LOOK_BACK_MINUTES} before {now:%Y-%m-%dT%H:%M:%SZ} matches")
 
 
-def _by_cron(cron: Matches, shift: timedelta, now: datetime, asked: Asked) -> Trigger | None:
-    def matches(minute: datetime) -> bool:
-        return cron(_whole(minute, shift))
+def whole_minutes(cron: Matches, shift: timedelta) -> Matches:
+    """`cron` for minutes: whether a minute matches, where `cron` adds `shift` to the instant before it looks."""
+    return lambda minute: cron(_whole(minute, shift))
 
-    latest = cron_minute(matches, _floor(_floor(now + shift) - shift), now, asked.minute)
+
+def _by_cron(cron: Matches, shift: timedelta, now: datetime, asked: Asked) -> Trigger | None:
+    matches = whole_minutes(cron, shift)
+    latest = cron_minute(matches, floor(floor(now + shift) - shift), now, asked.minute)
     if latest is None:
         return None
     overlooked = latest - MINUTE
@@ -118,8 +121,9 @@ def _stepped_over(now: datetime, latest: datetime, asked: Asked) -> bool:
 
 def _whole(minute: datetime, shift: timedelta) -> datetime:
     """The instant of `minute` at which a shifted clock begins a minute."""
-    return _floor(minute + shift + MINUTE - timedelta.resolution) - shift
+    return floor(minute + shift + MINUTE - timedelta.resolution) - shift
 
 
-def _floor(instant: datetime) -> datetime:
+def floor(instant: datetime) -> datetime:
+    """The whole minute that an instant lies in, in UTC."""
     return instant.astimezone(UTC).replace(second=0, microsecond=0)

@@ -7,14 +7,16 @@ A scheduler of the user's own must keep to that: both hooks in one task.
 
 import asyncio
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from gate.errors import GateError, UnknownToken
 from gate.interface import Reply
 from gate_client import AsyncClaim, AsyncGate
-from taskiq_gate.asking import Limits
+from taskiq_gate.asking import Limits, Question
+from taskiq_gate.occurrence import Trigger
 
 log = logging.getLogger("taskiq_gate")
 
@@ -25,21 +27,61 @@ STOP_SECONDS = 1.0
 class Send:
     """One send: what is sent, and the claim that allows it (None: sent without the gate)."""
 
-    __slots__ = ("claim", "gate", "what")
+    __slots__ = ("claim", "gate", "question", "what")
 
-    def __init__(self, what: str, gate: AsyncGate | None = None, claim: AsyncClaim | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        question: Question | None = None,
+        gate: AsyncGate | None = None,
+        claim: AsyncClaim | None = None,
+    ) -> None:
         self.what = what
+        self.question = question
         self.gate = gate
         self.claim = claim
+
+
+class UnderWay(NamedTuple):
+    """What a task of the scheduler asks for or sends. `offered`: it was lost before."""
+
+    key: str
+    trigger: Trigger
+    offered: bool
 
 
 class Sends:
     """All sends of one source."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, lost: Callable[[Question, str], None]) -> None:
+        """`lost` is called with what was not sent, where no claim tells the gate of it, and why."""
         self._limits = limits
+        self._lost = lost
         self._asking: set[asyncio.Task[Any]] = set()
         self._open: dict[asyncio.Task[Any], Send] = {}
+        self._under_way: dict[asyncio.Task[Any], UnderWay] = {}
+
+    def enter(self, key: str, trigger: Trigger, *, offered: bool) -> None:
+        """The scheduler's task has begun with it; it is under way until the task ends."""
+        task = _this_task()
+        if task not in self._under_way:
+            task.add_done_callback(lambda ended: self._under_way.pop(ended, None))
+        self._under_way[task] = UnderWay(key, trigger, offered)
+
+    def minutes(self, key: str) -> set[datetime]:
+        """The minutes of a schedule that are under way."""
+        found = [each.trigger for each in self._under_way.values() if each.key == key and not each.trigger.once]
+        return {at for trigger in found for at in (trigger.at, trigger.overlooked) if at is not None}
+
+    def under_way(self, key: str, trigger: Trigger) -> bool:
+        """Whether somebody sends just this."""
+        if trigger.at is not None and not trigger.once:
+            return trigger.at in self.minutes(key)
+        return any(each.key == key and each.trigger == trigger for each in self._under_way.values())
+
+    def offered(self) -> set[str]:
+        """The keys of schedules with an offer under way: one that hangs shall not become many."""
+        return {each.key for each in self._under_way.values() if each.offered}
 
     @contextmanager
     def asking(self) -> Generator[None]:
@@ -102,6 +144,8 @@ class Sends:
         else:
             how = f"failed: {cause}"
         log.error("%s was not sent: the send %s", send.what, how, exc_info=cause)
+        if send.claim is None and send.question is not None:
+            self._lost(send.question, f"the send {how}")
         self._release(send)
 
     def _release(self, send: Send) -> None:

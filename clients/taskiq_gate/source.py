@@ -21,6 +21,8 @@ from gate_client import AsyncClaim, AsyncGate
 from taskiq_gate import identity
 from taskiq_gate.asking import Limits, Question, decide
 from taskiq_gate.occurrence import Asked, NoOccurrence, Trigger, trigger
+from taskiq_gate.offers import OfferedTask, source_task
+from taskiq_gate.recovery import Recovery
 from taskiq_gate.sends import Send, Sends
 
 log = logging.getLogger("taskiq_gate")
@@ -34,6 +36,8 @@ LEVELS = {
     Decision.LATE: logging.WARNING,
 }
 TASK_IDS_MAX = 10_000
+STALE_MAX = 60
+"""How many listings in a row a source may fail before its last good list is no longer used."""
 _ENDS_THE_LOOP = re.compile(r"\*/0+(?!\d)")
 """pycron divides by the step, and taskiq's loop dies of it."""
 
@@ -89,7 +93,7 @@ class GatedScheduleSource(ScheduleSource):
         self._make_gate: Callable[[], AsyncGate] = lambda: AsyncGate(socket, holder=holder, timeout=timeout)
         self._given_gate = gate
         self._own_gate: tuple[asyncio.AbstractEventLoop, AsyncGate] | None = None
-        self._sends = Sends(self._limits)
+        self._sends = Sends(self._limits, self._not_asked)
         self._keys: dict[str, str] = {}
         """The key of each listed schedule, by its id."""
         self._asked: dict[str, Asked] = {}
@@ -98,7 +102,12 @@ class GatedScheduleSource(ScheduleSource):
         """The task ids that are our work, by schedule id: the task object is the same at every tick."""
         self._warned: set[str] = set()
         self._stopping = False
+        self._last: list[ScheduledTask] | None = None
+        """What `source` listed last."""
+        self._failures = 0
+        """How often it has failed to since."""
         self.name = _named(self, name, type(source).__name__)
+        self._recovery = Recovery(self.name, self._limits, self._sends)
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute == "_inner":  # not made yet: a copy, or a subclass that is being built
@@ -130,11 +139,13 @@ class GatedScheduleSource(ScheduleSource):
             await _finished(self._inner.shutdown())
 
     async def get_schedules(self) -> list[ScheduledTask]:
-        schedules: list[ScheduledTask] = await _finished(self._inner.get_schedules())
+        """What `source` lists, and what it lost before: one-offs that are sent at once."""
+        schedules = await self._list()
         try:
-            return self._listed(schedules)
+            schedules = self._listed(schedules)
+            return [*schedules, *await self._offers(schedules)]
         except Exception:
-            log.exception("%s: the schedules could not be told apart", self.name)
+            log.exception("%s: listing the schedules failed for a reason of its own", self.name)
             return schedules
 
     async def add_schedule(self, schedule: ScheduledTask) -> None:
@@ -148,19 +159,26 @@ class GatedScheduleSource(ScheduleSource):
     async def pre_send(self, task: ScheduledTask) -> None:
         """Claim the occurrence; raises ScheduledTaskCancelledError if it shall not be sent."""
         now = datetime.now(UTC)
-        if task.task_id is not None and task.task_id == self._task_ids.get(task.schedule_id):
-            task.task_id = None
-        await _finished(self._inner.pre_send(task))
+        task.task_id = self._users_task_id(task)
+        await _finished(self._inner.pre_send(source_task(task)))
+        if isinstance(task, OfferedTask):
+            task.take_over()
         if self._stopping:
             raise ScheduledTaskCancelledError
         question: Question | None = None
         try:
             question, asked = self._question(task, now)
+            self._sends.enter(question.key, question.trigger, offered=isinstance(task, OfferedTask))
             gate = self._gate()
             with self._sends.asking():
                 async with asyncio.timeout(self._limits.altogether):
                     question, claim = await decide(gate, question, self._limits)
+            self._recovery.answered(question)
             asked.note(question.trigger, now)
+        except asyncio.CancelledError:
+            if question is not None:
+                self._not_asked(question, "the send was cancelled before the gate had decided")
+            raise
         except (GateError, NoOccurrence) as error:
             self._without_gate(task, question, str(error))
         except TimeoutError:
@@ -176,14 +194,19 @@ class GatedScheduleSource(ScheduleSource):
         try:
             send = self._sends.sent()
             if send is not None:
+                if send.claim is None and send.question is not None:
+                    self._recovery.sent_unasked(send.question)
                 await self._sends.confirm(send)
         except Exception:
             log.exception("%s: %s was sent, but is not confirmed", self.name, task.task_name)
-        await _finished(self._inner.post_send(task))
+        await _finished(self._inner.post_send(source_task(task)))
 
     # ---- asking
 
     def _question(self, task: ScheduledTask, now: datetime) -> tuple[Question, Asked]:
+        if isinstance(task, OfferedTask):
+            title = identity.title(task.original)
+            return Question(key=task.offer.key, title=title, trigger=task.offer.trigger), Asked()
         key = self._keys.get(task.schedule_id) or identity.base_key(self.name, task)
         asked = self._asked.setdefault(key, Asked())
         due = _trigger(task, now, asked)
@@ -201,13 +224,15 @@ class GatedScheduleSource(ScheduleSource):
     async def _follow(self, task: ScheduledTask, question: Question, gate: AsyncGate, claim: AsyncClaim) -> None:
         if claim.granted:
             self._set_task_id(task, question.key, claim.at)
-            self._sends.begin(Send(str(question), gate, claim))
+            self._sends.begin(Send(str(question), question, gate, claim))
             return
         by = f" by {claim.by}" if claim.by else ""
         level = LEVELS.get(claim.decision, logging.WARNING)
         log.log(level, "%s is refused: %s%s (%s)", question, claim.decision, by, claim.reason)
         if claim.decision is Decision.SENT and question.trigger.once:
-            await self._clean_up(task)
+            await self._clean_up(source_task(task))
+        if claim.decision is Decision.WAIT and claim.until is not None:
+            self._recovery.waits(question, claim.until, claim.reason)
         raise ScheduledTaskCancelledError
 
     async def _clean_up(self, task: ScheduledTask) -> None:
@@ -222,11 +247,20 @@ class GatedScheduleSource(ScheduleSource):
         what = question or f"{self.name}:{task.task_name}"
         if self._on_gate_down == "hold":
             log.error("%s is not sent: %s", what, why)
+            if question is not None:
+                self._not_asked(question, why)
             raise ScheduledTaskCancelledError
         log.warning("%s is sent without a claim: %s", what, why)
         if question is not None and question.trigger.at is not None:
             self._set_task_id(task, question.key, question.trigger.at)
-        self._sends.begin(Send(str(what)))
+        self._sends.begin(Send(str(what), question))
+
+    def _not_asked(self, question: Question, why: str) -> None:
+        self._recovery.not_asked(question, why, datetime.now(UTC))
+
+    def _users_task_id(self, task: ScheduledTask) -> str | None:
+        """The id that its user gave to the task; those that were our work are not."""
+        return None if task.task_id == self._task_ids.get(task.schedule_id) else task.task_id
 
     def _set_task_id(self, task: ScheduledTask, key: str, at: datetime) -> None:
         """The same occurrence has the same task id, whoever sends it; an id of the user's own stays."""
@@ -234,6 +268,24 @@ class GatedScheduleSource(ScheduleSource):
             task.task_id = self._task_ids[task.schedule_id] = identity.task_id(key, at)
 
     # ---- listing
+
+    async def _list(self) -> list[ScheduledTask]:
+        """What `source` lists; while it fails, what it listed last: taskiq would take a failure for an empty list."""
+        try:
+            self._last, self._failures = list(await _finished(self._inner.get_schedules())), 0
+        except Exception:
+            self._failures += 1
+            if self._last is None or self._failures > STALE_MAX:
+                raise
+            if self._failures == 1:
+                text = "%s: the schedules cannot be listed: those that were listed before stay in force"
+                log.warning(text, self.name, exc_info=True)
+        return self._last
+
+    async def _offers(self, schedules: list[ScheduledTask]) -> list[ScheduledTask]:
+        by_key = {self._keys[schedule.schedule_id]: schedule for schedule in schedules}
+        offers = await self._recovery.offers(self._gate(), by_key, lambda: datetime.now(UTC))
+        return [OfferedTask(offer, by_key[offer.key], self._users_task_id(by_key[offer.key])) for offer in offers]
 
     def _listed(self, schedules: list[ScheduledTask]) -> list[ScheduledTask]:
         """Name the schedules, before taskiq touches their labels, and leave out what would end its loop."""

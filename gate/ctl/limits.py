@@ -41,7 +41,7 @@ def _places(reply: StatusOut) -> Iterator[RenderableType]:
     for pool in reply.pools:
         for place in pool.places:
             held.setdefault(place.permit, (place, []))[1].append(pool.pool)
-    yield output.heading(f"places taken by: {len(held)}")
+    yield output.heading(f"places taken: {len(held)}")
     columns = [output.folding("worker"), output.folding("queue"), output.folding("job"), output.folding("limit of")]
     columns += [output.whole("since"), output.number("pid")]
     if held:

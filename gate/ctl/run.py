@@ -218,7 +218,9 @@ async def _collect(order: Order, gate: AsyncGate, permissions: list[Permission])
         # Nobody waits for the outcome of another's run while he holds a place.
         claim = await gate.claim(order.schedule, order.minute, wait=order.wait if order.worker is None else None)
         if not claim.granted:
-            raise _not_now(f"{claim.schedule} at {rfc3339(claim.at)} is {claim.decision}", claim.reason, claim.until)
+            by = "" if claim.by is None else f", by {claim.by}"
+            what = f"{claim.schedule} at {rfc3339(claim.at)} is {claim.decision}{by}"
+            raise _not_now(what, claim.reason, claim.until)
         permissions.append(Claimed(gate, claim, order.confirm, _warn))
     if order.worker is not None and order.schedule is not None:
         await _still_open(order.worker, order.queue, gate)
@@ -232,7 +234,8 @@ async def _still_open(worker: str, queue: str, gate: AsyncGate) -> None:
 
 
 def _not_now(what: str, reason: str, until: datetime | None) -> NotNow:
-    return NotNow(f"not started: {what}: {reason}{'' if until is None else f' (until {rfc3339(until)})'}")
+    end = "" if until is None else f" (until {rfc3339(until.replace(microsecond=0))})"
+    return NotNow(f"not started: {what}: {reason}{end}")
 
 
 def _warn(text: str) -> None:

@@ -507,6 +507,22 @@ async def test_ten_seconds_are_counted_for_each_message_anew(
             assert json.loads(await client.recv())["parameters"]["product"] == "schedule-gate"
 
 
+async def test_a_fault_of_the_gate_itself_costs_one_call_and_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise OverflowError("date value out of range")
+
+    monkeypatch.setattr("gate.explain.why", broken)
+    async with inline_gate(tmp_path / "s"), connect(tmp_path / "s") as client:
+        await client.send(frame("Control.Why", worker="w"))
+        assert json.loads(await client.recv())["error"] == SEND + "StoreUnavailable"
+        assert await answered(client) == "schedule-gate"
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.exc_info is not None
+    assert record.exc_info[0] is OverflowError
+
+
 async def test_who_leaves_answers_unread_is_closed_after_30_seconds(
     tmp_path: Path, mock_clock: trio.testing.MockClock
 ) -> None:

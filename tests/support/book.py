@@ -6,10 +6,12 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from msgspec.structs import replace
+
 from gate import claims, errors, ledger
-from gate.interface import ClaimIn, ClaimOut, Decision, rfc3339
+from gate.interface import ClaimIn, ClaimOut, Decision, MissedIn, rfc3339
 from gate.ledger import Change, Event, Occurrence, View
-from gate.rules import DEFAULT_POLICY, SendPolicy
+from gate.rules import DEFAULT_POLICY, Paused, SendPolicy
 from gate.stores.base import Step, Store
 from gate.stores.memory import MemoryStore
 
@@ -33,7 +35,13 @@ class ManualClock:
 
 
 def claim_step(
-    schedule: str, at: datetime | None, token: str, policy: SendPolicy = DEFAULT_POLICY, **fields: Any
+    schedule: str,
+    at: datetime | None,
+    token: str,
+    policy: SendPolicy = DEFAULT_POLICY,
+    *,
+    paused: Paused | None = None,
+    **fields: Any,
 ) -> Step:
     """The step of a claim, as the engine makes it."""
     asked = ClaimIn(
@@ -43,7 +51,7 @@ def claim_step(
         token=token,
         **fields,
     )
-    ask = claims.ask(asked, token, policy)
+    ask = replace(claims.ask(asked, token, policy), paused=paused)
     return Step(token, schedule, ask.at, partial(ledger.claim, ask))
 
 
@@ -55,6 +63,18 @@ def settle_step(event: Event, token: str) -> Step:
 def resend_step(schedule: str, at: datetime) -> Step:
     """The step of an operator's resend."""
     return Step(None, schedule, at, partial(ledger.resend, schedule, at))
+
+
+def missed_step(schedule: str, at: datetime, now: datetime, **fields: Any) -> Step:
+    """The step of a report that an occurrence was missed."""
+    reported = MissedIn(
+        schedule=schedule,
+        holder=fields.pop("holder", "a scheduler"),
+        at=rfc3339(at),
+        reason="nobody asked in its minute",
+        **fields,
+    )
+    return Step(None, schedule, at, partial(ledger.missed, claims.miss(reported, now)))
 
 
 def look(found: list[View]) -> Callable[[View, datetime], Change]:
@@ -122,6 +142,10 @@ class Book:
         if isinstance(change.answer, errors.CallError):
             raise change.answer
         return change
+
+    def miss(self, schedule: str, at: datetime = NOON, **fields: Any) -> Change:
+        """Report that an occurrence was missed."""
+        return self.change(missed_step(schedule, at, self.clock.now(), **fields))
 
     def view(self, schedule: str | None, at: datetime | None = None, token: str | None = None) -> View:
         """What a step that names these would see."""

@@ -9,8 +9,9 @@ from typing import Any
 
 from gate import errors
 from gate.engine import Engine, Request
-from gate.interface import ClaimIn, ClaimOut, Reply, rfc3339
+from gate.interface import ClaimIn, ClaimOut, MissedIn, Reply, Reviewed, ReviewIn, ReviewOut, SourceIn, rfc3339
 from gate.ledger import Event
+from gate.review import Reviews
 from gate.rules import DEFAULT_POLICY, SendPolicy
 from gate.stores.base import Outcome, Step
 from gate.stores.memory import MemoryStore
@@ -72,8 +73,22 @@ class World:
         self._alarms.clear()
         self._works.clear()
         self._inline = Inline(self.store, self._deliver)
-        self.engine = Engine(lambda schedule: self.policy, self._submit, self.after)
+        self.engine = Engine(lambda schedule: self.policy, self._submit, self.after, self.clock.now)
         self.engine.adopt(self.store.open_claims())
+        self.reviews = Reviews(self.engine, self.store, self._large, self.clock.now)
+
+    def _large(
+        self, request: Request, start: Callable[[Callable[[Any], None]], None], reply: Callable[[Any], Reply]
+    ) -> None:
+        """As the control does it, for a peer that reads all its answers."""
+
+        def then(outcome: Any) -> None:
+            if isinstance(outcome, Exception):
+                self.engine.failed(request, outcome)
+            else:
+                request.reply(reply(outcome))
+
+        start(then)
 
     def _submit(self, works: list[Work]) -> None:
         if self.slow:
@@ -190,6 +205,36 @@ class Peer:
         self.world.engine.resend(Request(self, slot), schedule, at)
         self.world.engine.flush()
         return call.said[-1]
+
+    def review(
+        self, *names: str, source: str = "app", number: str = "1", last: bool = True, trigger: str = "* * * * *"
+    ) -> dict[str, Reviewed]:
+        """List schedules, in a round of this number; the answers by schedule."""
+        asked = ReviewIn(
+            source=source,
+            round=number,
+            last=last,
+            schedules=[SourceIn(schedule=name, trigger=trigger) for name in names],
+        )
+        answer = self.call(self.world.reviews.review, "Review", asked)
+        if isinstance(answer, errors.CallError):
+            raise answer
+        assert isinstance(answer, ReviewOut)
+        return {review.schedule: review for review in answer.reviews}
+
+    def miss(self, schedule: str, at: datetime, **fields: Any) -> Answer:
+        """Report what was missed."""
+        asked = MissedIn(schedule=schedule, holder="a peer", at=rfc3339(at), reason="nobody asked", **fields)
+        return self.call(self.world.reviews.missed, "Missed", asked)
+
+    def call(self, method: Callable[[Request, Any], None], name: str, asked: Any) -> Answer:
+        """Call a method that answers once, at once."""
+        slot = Slot(Call(method=f"io.schedulegate.Send.{name}"), None)
+        answers = self._answers.setdefault(slot, [])
+        method(Request(self, slot), asked)
+        self.world.engine.flush()
+        ((answer, _),) = answers
+        return answer
 
     def hang_up(self, *, unread: bool = False) -> None:
         self.closed = True

@@ -17,13 +17,28 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from gate import errors
-from gate.interface import ClaimIn, ClaimOut, Decision, Done, Reply, TokenIn, Wire, instant
+from gate.interface import (
+    CatchUp,
+    ClaimIn,
+    ClaimOut,
+    Decision,
+    Done,
+    Reply,
+    Reviewed,
+    ReviewIn,
+    ReviewOut,
+    TokenIn,
+    Wire,
+    instant,
+)
 from gate.wire import ServerProtocol, Slot
 
 PATIENCE = 10.0
 CLAIM = "io.schedulegate.Send.Claim"
 CONFIRM = "io.schedulegate.Send.Confirm"
 RELEASE = "io.schedulegate.Send.Release"
+REVIEW = "io.schedulegate.Send.Review"
+MISSED = "io.schedulegate.Send.Missed"
 
 
 class Keep(NamedTuple):
@@ -59,6 +74,19 @@ def done(parameters: Wire) -> Answer:
     return Done()
 
 
+def nothing_missed(parameters: Wire) -> Answer:
+    """The answer to a listing of schedules that the gate has never heard of."""
+    assert isinstance(parameters, ReviewIn)
+    now = datetime.now(UTC)
+    return ReviewOut(now=now, reviews=[reviewed(each.schedule, now) for each in parameters.schedules])
+
+
+def reviewed(schedule: str, since: datetime, catch_up: str = "none", **fields: Any) -> Reviewed:
+    """One schedule in the answer to a listing."""
+    given: dict[str, Any] = {"known": [], "again": [], "paused": None} | fields
+    return Reviewed(schedule=schedule, catch_up=CatchUp(catch_up), since=since, **given)
+
+
 class FakeGate:
     """Grants everything, until `answers[method]`, a function of the parameters, says something else.
 
@@ -68,7 +96,13 @@ class FakeGate:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.answers: dict[str, Callable[[Any], Answer]] = {CLAIM: grant, CONFIRM: done, RELEASE: done}
+        self.answers: dict[str, Callable[[Any], Answer]] = {
+            CLAIM: grant,
+            CONFIRM: done,
+            RELEASE: done,
+            REVIEW: nothing_missed,
+            MISSED: done,
+        }
         self.calls: list[tuple[str, Wire]] = []
         self.accepted = 0
         self.live: set[Peer] = set()

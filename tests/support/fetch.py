@@ -10,6 +10,7 @@ from gate import config, errors, overrides
 from gate.fetch import NOTES, FetchEngine, Who
 from gate.fetchrules import FetchRules
 from gate.interface import CheckIn, CheckOut, OverrideIn, OverrideOut, Reply, Steer, WatchIn, rfc3339
+from gate.placing import NOTES as PLACES
 from gate.stores.base import Store
 from gate.wire import Call, Slot
 from tests.support.book import KEEP, NOON, ManualClock
@@ -59,7 +60,14 @@ class FetchWorld:
         ordered, problems = overrides.from_notes(self.store.notes(NOTES))
         assert problems == []
         self.engine = FetchEngine(
-            self.rules, ordered, self.clock.now, self._after, self._query, self._flush, UNREAD_BYTES
+            self.rules,
+            ordered,
+            self.store.notes(PLACES),
+            self.clock.now,
+            self._after,
+            self._query,
+            self._flush,
+            UNREAD_BYTES,
         )
 
     def _after(self, seconds: float, call: Callable[[], None]) -> Alarm:
@@ -138,6 +146,7 @@ class Worker:
         self.world = world
         self.closed = False
         self.watching = False
+        self.session = ""
         self.uid, self.gid, self.pid = 1000, 1000, 4711
         self.since = NOON
         self.backlog = 0

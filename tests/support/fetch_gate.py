@@ -52,7 +52,7 @@ class FetchGate(FakeGate):
 
     def watchers(self) -> list[WatchIn]:
         """The questions of those who watch now."""
-        return [slot.parameters for _, slot in self._watching() if isinstance(slot.parameters, WatchIn)]
+        return [slot.parameters for _, slot in self.watching() if isinstance(slot.parameters, WatchIn)]
 
     def by_queues(self, question: CheckIn | WatchIn) -> CheckOut:
         """What `only` says about the queues that are asked for."""
@@ -71,10 +71,10 @@ class FetchGate(FakeGate):
     def _watch(self, parameters: WatchIn) -> Answer:
         return Keep(first=self.answer(parameters))
 
-    def _watching(self) -> list[tuple[Peer, Slot]]:
+    def watching(self) -> list[tuple[Peer, Slot]]:
         return [(peer, slot) for peer, slot in self.kept if slot.call is not None and slot.call.method == WATCH]
 
     def _push(self) -> None:
-        for peer, slot in self._watching():
+        for peer, slot in self.watching():
             assert isinstance(slot.parameters, WatchIn)
             peer.say(slot, self.answer(slot.parameters), continues=True)

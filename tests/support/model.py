@@ -25,6 +25,8 @@ class Asked(NamedTuple):
     deadline: float | None
     lease: float
     resend: bool
+    paused: datetime | None = None
+    """Until when nothing is sent."""
 
     @property
     def holder(self) -> str:
@@ -42,7 +44,7 @@ class Expected(NamedTuple):
 
 @dataclass
 class Known:
-    """What is known of one occurrence. `state`: claimed, sent, doubt or released."""
+    """What is known of one occurrence. `state`: claimed, sent, doubt, released or missed."""
 
     state: str
     token: str
@@ -100,14 +102,20 @@ class Model:
         if seen is not None and newest is not None and newest.token == asked.token:  # known by its record alone
             return self._claim_at(asked, (asked.schedule, seen.newest), newest, now)
         if seen is None or seen.newest > now + step:
-            return self._grant(asked, (asked.schedule, now), now)
+            return self._begin(asked, now, now)
         steps = (now + min(timedelta(seconds=1), step / 10) - seen.newest) // step
         if steps >= 1:
-            return self._grant(asked, (asked.schedule, seen.newest + steps * step), now)
+            return self._begin(asked, seen.newest + steps * step, now)
         assert newest is not None
         if newest.state == "sent":
             return Expected("wait", seen.newest + step, newest.holder, seen.newest + step)
         return self._claim_at(asked, (asked.schedule, seen.newest), newest, now)
+
+    def _begin(self, asked: Asked, at: datetime, now: datetime) -> Expected:
+        """An interval that is due."""
+        if asked.paused is not None:
+            return Expected("paused", at, None, asked.paused)
+        return self._grant(asked, (asked.schedule, at), now)
 
     def _claim_at(self, asked: Asked, key: Key, known: Known | None, now: datetime) -> Expected:
         at = key[1]
@@ -124,12 +132,35 @@ class Model:
         if at > now + EARLY and not (known is not None and (known.state == "doubt" or asked.every is not None)):
             return Expected("wait", at, None, at)
         if asked.deadline is not None and now > at + timedelta(seconds=asked.deadline):
+            self._refused(asked, key, now)
             return Expected("late", at)
-        seen = self.schedules.get(asked.schedule)
-        horizon = max(now - self.keep, self.forgotten or now - self.keep)
-        if known is None and seen is not None and seen.since <= at < horizon:
+        if known is None and self._forgotten(key, now):
             return Expected("late", at)
+        if asked.paused is not None:
+            self._refused(asked, key, now)
+            return Expected("paused", at, None, asked.paused)
         return self._grant(asked, key, now)
+
+    def _forgotten(self, key: Key, now: datetime) -> bool:
+        """Whether an occurrence without a record may have had one."""
+        seen = self.schedules.get(key[0])
+        horizon = max(now - self.keep, self.forgotten or now - self.keep)
+        return seen is not None and seen.since <= key[1] < horizon
+
+    def _refused(self, asked: Asked, key: Key, now: datetime) -> None:
+        """Nobody sends it now, and it is not looked for again: it is listed as missed."""
+        if asked.every is None:
+            self._miss(key, asked.holder, now, once=asked.once)
+
+    def missed(self, key: Key, holder: str, now: datetime) -> None:
+        """A scheduler reports that it missed an occurrence."""
+        seen = self.schedules.get(key[0])
+        self._miss(key, holder, now, once=seen is not None and seen.once)
+
+    def _miss(self, key: Key, holder: str, now: datetime, *, once: bool) -> None:
+        if key not in self.occurrences and not self._forgotten(key, now):
+            self.occurrences[key] = Known("missed", "", holder, now, now)
+            self._see(key, now, once=once, set_back=False)
 
     def _listed(self, schedule: str, now: datetime, *, own: bool) -> None:
         """A source that lists a one-off keeps it in memory."""
@@ -143,14 +174,19 @@ class Model:
         self.occurrences[key] = Known("claimed", asked.token, asked.holder, until, now)
         self.tokens.setdefault(asked.token, Granted(key, asked.holder, now))
         seen = self.schedules.get(asked.schedule)
+        set_back = asked.every is not None and seen is not None and seen.newest > now + timedelta(seconds=asked.every)
+        self._see(key, now, once=asked.once, set_back=set_back)
+        return Expected("send", at, asked.holder, until)
+
+    def _see(self, key: Key, now: datetime, *, once: bool, set_back: bool) -> None:
+        name, at = key
+        seen = self.schedules.get(name)
         if seen is None:
-            self.schedules[asked.schedule] = Seen(at, at, asked.once, now)
+            self.schedules[name] = Seen(at, at, once, now)
         else:
-            set_back = asked.every is not None and seen.newest > now + timedelta(seconds=asked.every)
             seen.newest = at if set_back else max(at, seen.newest)
             seen.since = min(at, seen.since)
-            seen.once, seen.touched = asked.once, now
-        return Expected("send", at, asked.holder, until)
+            seen.once, seen.touched = once, now
 
     # -- what becomes of them
 
@@ -160,6 +196,8 @@ class Model:
         known = None if mine is None else self.occurrences.get(mine.key)
         if mine is None or known is None:
             return "unknown"
+        if known.state == "missed":
+            return "done"
         ends = {"confirm": "sent", "release": "released", "unread": "released", "lost": "doubt", "expired": "doubt"}
         if what == "confirm":
             possible = known.state != "sent"
@@ -174,7 +212,7 @@ class Model:
     def resend(self, key: Key, now: datetime) -> str:
         """An operator's; gives "done" or "not in doubt"."""
         known = self.occurrences.get(key)
-        if known is None or known.state != "doubt":
+        if known is None or known.state not in {"doubt", "missed"}:
             return "not in doubt"
         known.state, known.touched = "released", now
         return "done"

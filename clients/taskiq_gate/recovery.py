@@ -1,0 +1,280 @@
+"""What this source's schedules have lost, and which of it is offered to taskiq's loop again.
+
+taskiq looks at the present minute only, forgets what ran when its source fails for a moment, and has no hook for a
+send that fails. So each time that it lists its schedules, the gate is asked what it has records of: what matches, is
+over and has none was missed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from taskiq import ScheduledTask
+from taskiq.cli.scheduler.run import is_cron_task_now
+
+from gate.errors import GateError, MethodNotFound
+from gate.interface import CatchUp, Reviewed, rfc3339
+from gate_client import AsyncGate
+from taskiq_gate import identity
+from taskiq_gate.asking import Limits, Question
+from taskiq_gate.missing import NEWEST, Missing, begin
+from taskiq_gate.occurrence import Matches, Trigger, floor, whole_minutes
+from taskiq_gate.offers import Offer, trigger_of
+from taskiq_gate.review import Loss, review, tell_missed
+from taskiq_gate.sends import Sends
+
+log = logging.getLogger("taskiq_gate")
+
+About = TypeVar("About")
+What = TypeVar("What")
+
+OFFERS = 60
+"""How much is offered in one listing, over all schedules."""
+LOOKS = 10_000
+"""How many minutes of all schedules are looked at in one listing."""
+LOOKS_AT_ONCE = 200
+"""And how many before the event loop has its turn: some milliseconds."""
+REMEMBERED = 10_000
+"""Of what was to be asked for while the gate was away."""
+UNSENT = "nobody asked for it in its minute"
+
+POLICIES = {
+    CatchUp.NONE: "catch_up is none",
+    CatchUp.LATEST: "catch_up is latest, and there is a later one",
+    CatchUp.ALL: f"catch_up is all, of the newest {NEWEST} within catch_up_within",
+}
+
+
+class Recovery:
+    """Remembers what could not be asked for, finds what was missed, and says what to offer again."""
+
+    def __init__(self, name: str, limits: Limits, sends: Sends) -> None:
+        self.name = name
+        self._limits = limits
+        self._sends = sends
+        self._missing: dict[str, Missing] = {}
+        """By key."""
+        self._problems: dict[tuple[str, datetime], str] = {}
+        """Why this process did not send a minute."""
+        self._pending: dict[tuple[str, bool], Offer] = {}
+        """One-offs and intervals that wait, or could not be asked for; by key and whether it is the one-off."""
+        self._untold: dict[tuple[str, datetime | None], Question] = {}
+        """What was sent without the gate."""
+        self._tries: dict[tuple[str, Trigger], int] = {}
+        """How often each thing that is still to be sent was offered."""
+        self._first = 0
+        """Where the next search for missed minutes begins."""
+        self._unreadable: set[str] = set()
+        self._away = False
+
+    # ---- what the hooks tell
+
+    def not_asked(self, question: Question, why: str, now: datetime) -> None:
+        """The gate was away, and nothing was sent."""
+        trigger = question.trigger
+        if trigger.every is None and not trigger.once:
+            if trigger.at is not None:
+                _remember(self._problems, (question.key, trigger.at), why)
+            return
+        self._pending[question.key, trigger.once] = Offer(key=question.key, trigger=trigger, reason=why, time=now)
+
+    def answered(self, question: Question) -> None:
+        """The gate has decided."""
+        self._pending.pop((question.key, question.trigger.once), None)
+
+    def waits(self, question: Question, until: datetime, why: str) -> None:
+        """It is not due yet. A cron has its next minute for that, or is found to have missed this one."""
+        trigger = question.trigger
+        if trigger.every is not None or trigger.once:
+            offer = Offer(key=question.key, trigger=trigger, reason=why, time=until)
+            self._pending[question.key, trigger.once] = offer
+
+    def sent_unasked(self, question: Question) -> None:
+        """It was sent without the gate, which shall know of it."""
+        _remember(self._untold, (question.key, question.trigger.at), question)
+
+    # ---- at each listing
+
+    async def offers(
+        self, gate: AsyncGate, schedules: Mapping[str, ScheduledTask], clock: Callable[[], datetime]
+    ) -> list[Offer]:
+        """What is to be sent besides the schedules themselves (by key). A gate that is away changes nothing."""
+        self._forget(schedules)
+        try:
+            async with asyncio.timeout(self._limits.timeout):
+                await self._tell_what_was_sent(gate)
+                gates_now, reviews = await review(gate, self.name, schedules, self._limits.timeout)
+        except (GateError, TimeoutError) as error:
+            self._warn(error)
+            return [offer for offer in self._pending.values() if offer.time > clock()]
+        self._away = False
+        now = min(gates_now, clock())
+        known = {key: schedules[key] for key in reviews if key in schedules}
+        searched = await self._search(known, reviews, now)
+        await self._tell_what_was_missed(gate, known, reviews, searched)
+        waiting = [offer for offer in self._pending.values() if offer.time > now]
+        late = [offer for offer in self._pending.values() if offer.time <= now]
+        return [*waiting, *self._chosen([*late, *self._lost(known, reviews, searched, now)])]
+
+    async def _tell_what_was_sent(self, gate: AsyncGate) -> None:
+        for about, question in list(self._untold.items()):
+            trigger = question.trigger
+            claim = await gate.claim(
+                question.key, trigger.at, once=trigger.once or None, every=trigger.every, title=question.title
+            )
+            if claim.granted:
+                await claim.confirm()
+            self._untold.pop(about, None)
+
+    async def _search(
+        self, schedules: Mapping[str, ScheduledTask], reviews: Mapping[str, Reviewed], now: datetime
+    ) -> list[str]:
+        """Look for missed minutes; gives the keys of the schedules that all was found of."""
+        keys = [key for key, schedule in schedules.items() if schedule.cron is not None]
+        start = self._first % len(keys) if keys else 0
+        searched: list[str] = []
+        left, turn = LOOKS, LOOKS_AT_ONCE
+        for number, key in enumerate([*keys[start:], *keys[:start]]):
+            known = set(reviews[key].known)
+            missing = self._begun(key, schedules[key], reviews[key], now)
+            matches, until = _matches(schedules[key]), self._until(key, known, now)
+            while missing.end < until and left > 0:
+                try:
+                    looked = missing.look(matches, known, until, min(turn, left))
+                except Exception as error:  # noqa: BLE001 - taskiq's cron code raises many things
+                    self._warn_of_cron(schedules[key], error)
+                    break
+                left, turn = left - looked, turn - looked
+                if turn <= 0:
+                    await asyncio.sleep(0)
+                    turn = LOOKS_AT_ONCE
+            else:
+                if missing.end < until:
+                    self._first = start + number
+                    break
+                searched.append(key)
+        return searched
+
+    def _begun(self, key: str, schedule: ScheduledTask, reviewed: Reviewed, now: datetime) -> Missing:
+        trigger = identity.trigger_text(schedule)
+        missing = begin(self._missing.get(key), trigger, reviewed.since, reviewed.known, now)
+        self._missing[key] = missing
+        return missing
+
+    def _until(self, key: str, known: set[datetime], now: datetime) -> datetime:
+        """Before which minute it can be said what was missed: what is being asked for here is not."""
+        asked_for = self._sends.minutes(key) - known
+        return min([floor(now), *asked_for])
+
+    async def _tell_what_was_missed(
+        self,
+        gate: AsyncGate,
+        schedules: Mapping[str, ScheduledTask],
+        reviews: Mapping[str, Reviewed],
+        searched: Iterable[str],
+    ) -> None:
+        losses = [
+            self._loss(key, schedules[key], reviews[key].catch_up)
+            for key in searched
+            if self._missing[key].to_miss(reviews[key].catch_up) is not None
+        ]
+        try:
+            async with asyncio.timeout(self._limits.timeout):
+                told = await tell_missed(gate, losses, self._limits.timeout)
+        except TimeoutError:
+            return
+        for loss, refused in told:
+            self._missing[loss.key].missed(loss.span)
+            if refused is None:
+                log.warning("%s was missed: %s", loss, loss.reason)
+            else:
+                log.error("%s was missed, but the gate does not take it: %s", loss, refused)
+
+    def _loss(self, key: str, schedule: ScheduledTask, catch_up: CatchUp) -> Loss:
+        span = self._missing[key].to_miss(catch_up)
+        assert span is not None
+        why = f"{self._problems.pop((key, span.last), UNSENT)}; {POLICIES[catch_up]}"
+        return Loss(key=key, title=identity.title(schedule), span=span, reason=why)
+
+    # ---- what to offer
+
+    def _lost(
+        self,
+        schedules: Mapping[str, ScheduledTask],
+        reviews: Mapping[str, Reviewed],
+        searched: Iterable[str],
+        now: datetime,
+    ) -> Iterable[Offer]:
+        """All that can be sent now of what was not."""
+        for key, schedule in schedules.items():
+            if reviews[key].paused is not None:
+                continue
+            newest = max(reviews[key].known, default=None)
+            for again in reviews[key].again:
+                trigger = trigger_of(schedule, again.at)
+                # An interval that has a later record has gone on.
+                if trigger is not None and (trigger.every is None or again.at == newest):
+                    yield Offer(key=key, trigger=trigger, reason=again.reason, time=now)
+        for key in searched:
+            if reviews[key].paused is None:
+                for at in self._missing[key].to_offer(reviews[key].catch_up):
+                    yield Offer(key=key, trigger=Trigger(at=at), reason=self._problems.get((key, at), UNSENT), time=now)
+
+    def _chosen(self, offers: Iterable[Offer]) -> list[Offer]:
+        """What was offered least often comes first, of that the oldest; nothing that is being sent."""
+        busy = self._sends.offered()
+        found = {(offer.key, offer.trigger): offer for offer in offers}
+        free = [
+            offer
+            for offer in found.values()
+            if offer.key not in busy and not self._sends.under_way(offer.key, offer.trigger)
+        ]
+        free.sort(key=lambda offer: (self._tries.get((offer.key, offer.trigger), 0), offer.trigger.at or offer.time))
+        chosen = free[:OFFERS]
+        tries = {about: self._tries[about] for about in found if about in self._tries}
+        for offer in chosen:
+            tries[offer.key, offer.trigger] = tries.get((offer.key, offer.trigger), 0) + 1
+            at = "" if offer.trigger.at is None else f" at {rfc3339(offer.trigger.at)}"
+            log.info("%s%s is offered again: %s", offer.key, at, offer.reason)
+        self._tries = tries
+        return chosen
+
+    # ---- the rest
+
+    def _forget(self, schedules: Mapping[str, ScheduledTask]) -> None:
+        """What is not listed any more."""
+        self._missing = {key: missing for key, missing in self._missing.items() if key in schedules}
+        self._pending = {about: offer for about, offer in self._pending.items() if about[0] in schedules}
+
+    def _warn(self, error: Exception) -> None:
+        if not self._away:
+            self._away = True
+            level = logging.INFO if isinstance(error, MethodNotFound) else logging.WARNING
+            why = str(error) or f"no answer within {self._limits.timeout:g} s"
+            log.log(level, "%s: what was missed is not known: %s", self.name, why)
+
+    def _warn_of_cron(self, schedule: ScheduledTask, error: Exception) -> None:
+        text = f"{schedule.task_name} {schedule.cron}"
+        if text not in self._unreadable:
+            self._unreadable.add(text)
+            log.error(
+                "%s: taskiq cannot read the cron %r of %s, and never sends it: %r",
+                self.name,
+                schedule.cron,
+                schedule.task_name,
+                error,
+            )
+
+
+def _matches(schedule: ScheduledTask) -> Matches:
+    cron, offset = schedule.cron or "", schedule.cron_offset
+    shift = offset if isinstance(offset, timedelta) else timedelta(0)
+    return whole_minutes(lambda instant: is_cron_task_now(cron, instant, offset), shift)
+
+
+def _remember(memory: dict[About, What], about: About, what: What) -> None:
+    memory[about] = what
+    while len(memory) > REMEMBERED:
+        del memory[next(iter(memory))]

@@ -1,0 +1,266 @@
+"""Limits of a real gate: places through kill -9, SIGSTOP and restarts, over processes; who is told of a free one."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gate.interface import rfc3339
+from tests.support import tell
+from tests.support.gate_process import ROOT, ErrorReply, GateProcess, RawClient
+from tests.support.watcher import RawWatcher
+
+pytestmark = pytest.mark.process
+
+CHAOS_SECONDS = float(os.environ.get("GATE_CHAOS_SECONDS", "12"))
+GRACE_SECONDS = 2.0
+FREE_SECONDS = 1.0
+"""Ten times what a freed place may take to be offered."""
+
+Make = Callable[..., GateProcess]
+
+
+def config(limit: int) -> str:
+    return f'timezone = "UTC"\n[[fetch]]\nname = "dicom"\nqueues = ["dicom"]\nat_once = {limit}\n'
+
+
+def acquire(client: RawClient, session: str = "s", permit: str | None = None) -> Any:
+    asked = {} if permit is None else {"permit": permit}
+    return client.call("Fetch.Acquire", worker="w", queues=["dicom"], session=session, **asked)
+
+
+def taken(gate: GateProcess) -> int:
+    with gate.client() as client:
+        (pool,) = client.call("Control.Status")["pools"]
+    return int(pool["taken"])
+
+
+def until(what: Callable[[], bool], seconds: float = 20.0) -> float:
+    """Wait until something is so; returns how long that took."""
+    start = time.monotonic()
+    while not what():
+        assert time.monotonic() < start + seconds, "it did not happen in time"
+        time.sleep(0.01)
+    return time.monotonic() - start
+
+
+def test_no_more_places_than_the_limit_and_a_retry_gets_the_same_answer(make_gate: Make) -> None:
+    gate = make_gate(config=config(2)).start()
+    with gate.client() as one, gate.client() as other:
+        assert acquire(one, permit="a")["permit"] == "a"
+        assert acquire(other, permit="b")["permit"] == "b"
+        refused = acquire(one, permit="c")
+        assert (refused["open"], refused["permit"], refused["queues"]) == (False, None, [])
+        assert "all 2 places of rule dicom are taken" in refused["reason"]
+        assert acquire(other, permit="a")["permit"] == "a"
+        one.call("Fetch.Release", permit="a")
+        one.call("Fetch.Release", permit="a")
+        assert taken(gate) == 1
+
+
+def test_a_job_keeps_only_the_places_of_its_queue(make_gate: Make) -> None:
+    rule = '[[fetch]]\nname = "{0}"\nqueues = ["{0}"]\nat_once = 1\n'
+    gate = make_gate(config=f'timezone = "UTC"\n{rule.format("a")}{rule.format("b")}').start()
+    with gate.client() as client:
+        both = client.call("Fetch.Acquire", worker="w", queues=["a", "b"], session="s")
+        assert both["queues"] == ["a", "b"]
+        client.call("Fetch.Bind", permit=both["permit"], queue="b", job="17")
+        rest = client.call("Fetch.Acquire", worker="w", queues=["a", "b"], session="t")
+        assert rest["queues"] == ["a"]
+
+
+def test_what_is_unknown_or_may_not_be_is_an_error_by_name(make_gate: Make) -> None:
+    gate = make_gate(config=config(2)).start()
+    with gate.client() as client:
+        with pytest.raises(ErrorReply, match="UnknownPermit"):
+            client.call("Fetch.Bind", permit="no", queue="dicom")
+        for wrong in ({"worker": ""}, {"session": ""}, {"permit": "x" * 129}, {"permit": ""}):
+            with pytest.raises(ErrorReply, match="InvalidWorker"):
+                client.call("Fetch.Acquire", **{"worker": "w", "session": "s", **wrong})
+        assert client.call("Fetch.Release", permit="no") == {}
+
+
+def test_a_freed_place_is_offered_to_the_one_who_waits_longest_and_to_nobody_else(make_gate: Make) -> None:
+    gate = make_gate(config=config(1)).start()
+    with gate.client() as client, RawWatcher(gate.socket) as first, RawWatcher(gate.socket) as second:
+        for watcher, session in ((first, "1"), (second, "2")):
+            watcher.watch("w", ["dicom"], session)
+        held = acquire(client, "0")["permit"]
+        assert acquire(client, "1")["permit"] is None
+        assert acquire(client, "2")["permit"] is None
+        client.call("Fetch.Release", permit=held)
+        start = time.monotonic()
+        told = first.next()
+        took = time.monotonic() - start
+        assert (told["open"], told["limited"], told["place"]) == (True, True, True)
+        assert second.is_quiet()
+        assert acquire(client, "3")["permit"] is None
+        assert acquire(client, "1")["permit"] is not None
+        tell(f"a freed place was offered after {took * 1e3:.1f} ms")
+        assert took < FREE_SECONDS
+
+
+def test_at_an_opening_exactly_as_many_start_as_may(make_gate: Make) -> None:
+    gate = make_gate(config=config(8)).start()
+    with gate.client() as client:
+        client.call(
+            "Control.Override",
+            rule="dicom",
+            action="close",
+            until=rfc3339(datetime.now(UTC) + timedelta(hours=1)),
+            note="n",
+        )
+        watchers = [RawWatcher(gate.socket) for _ in range(50)]
+        for number, watcher in enumerate(watchers):
+            watcher.watch("w", ["dicom"], str(number))
+        client.call("Control.Override", rule="dicom", action="auto")
+        granted = []
+        for number, watcher in enumerate(watchers):
+            assert watcher.next()["open"]
+            granted.append(acquire(client, str(number))["permit"] is not None)
+        assert granted == [True] * 8 + [False] * 42
+        for watcher in watchers:
+            watcher.close()
+
+
+def test_the_places_of_a_killed_worker_are_free_after_the_grace(make_gate: Make, tmp_path: Path) -> None:
+    gate = make_gate(config=config(2)).start()
+    with holder(gate, tmp_path) as held:
+        held.kill()
+        held.wait()
+        with gate.client() as client:
+            assert acquire(client)["permit"] is None
+            took = until(lambda: acquire(client)["permit"] is not None)
+    tell(f"the places of a killed worker were free after {took:.2f} s")
+    assert took > GRACE_SECONDS / 2
+
+
+def test_a_stopped_worker_keeps_its_places_through_a_kill_of_the_gate(make_gate: Make, tmp_path: Path) -> None:
+    gate = make_gate(config=config(2)).start()
+    with holder(gate, tmp_path) as held:
+        held.send_signal(signal.SIGSTOP)
+        gate.kill()
+        gate.start()
+        with gate.client() as client:
+            end = time.monotonic() + 2 * GRACE_SECONDS
+            while time.monotonic() < end:
+                assert acquire(client)["permit"] is None
+                time.sleep(0.05)
+            held.send_signal(signal.SIGCONT)
+            until(lambda: taken(gate) == 2)
+            assert acquire(client)["permit"] is None
+
+
+def test_chaos_never_runs_more_at_once_than_the_limit_in_force(make_gate: Make, tmp_path: Path) -> None:
+    """kill -9 of workers and of the gate, SIGSTOP, other limits: an observer reads who ran when."""
+    seed = int(os.environ.get("GATE_CHAOS_SEED", "1"))
+    dice, log = random.Random(seed), tmp_path / "log"
+    gate = make_gate(config=config(3)).start()
+    note = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    workers = [_chaotic(gate, log, number) for number in range(4)]
+    limit, gates = 3, 0
+    os.write(note, b"L 3\n")
+    try:
+        end = time.monotonic() + CHAOS_SECONDS
+        while time.monotonic() < end:
+            time.sleep(dice.uniform(0.1, 0.5))
+            match dice.choice(["kill", "stop", "gate", "limit", "limit"]):
+                case "kill":
+                    index = dice.randrange(len(workers))
+                    _end(workers[index], note)
+                    workers[index] = _chaotic(gate, log, dice.randrange(10**6))
+                case "stop":
+                    stopped = dice.choice(workers)
+                    stopped.send_signal(signal.SIGSTOP)
+                    time.sleep(dice.uniform(0.1, 0.4))
+                    stopped.send_signal(signal.SIGCONT)
+                case "gate":
+                    gates += 1
+                    gate.kill()
+                    gate.start()
+                case "limit":
+                    before, limit = limit, dice.randint(1, 6)
+                    gate.config.write_text(config(limit))
+                    if limit > before:
+                        os.write(note, f"L {limit}\n".encode())
+                    with gate.client() as client:
+                        client.call("Control.Reload")
+                    if limit <= before:
+                        os.write(note, f"L {limit}\n".encode())
+    finally:
+        for one in workers:
+            _end(one, note)
+        os.close(note)
+    starts = _observe(log.read_text().splitlines())
+    tell(f"chaos of {CHAOS_SECONDS:g} s, seed {seed}: {starts} starts, {gates} kills of the gate")
+    assert starts > CHAOS_SECONDS
+    until(lambda: taken(gate) == 0)
+
+
+def _observe(lines: list[str]) -> int:
+    """Count starts; fails at one above the limit in force."""
+    running: set[tuple[str, str]] = set()
+    limit = starts = 0
+    for line in lines:
+        sign, *rest = line.split()
+        match sign:
+            case "L":
+                limit = int(rest[0])
+            case "x":
+                running = {one for one in running if one[0] != rest[0]}
+            case "-":
+                running.discard((rest[0], rest[1]))
+            case "+":
+                running.add((rest[0], rest[1]))
+                starts += 1
+                assert len(running) <= limit, f"{len(running)} run under a limit of {limit}"
+    return starts
+
+
+def _chaotic(gate: GateProcess, log: Path, seed: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.support.chaotic_worker", str(gate.socket), str(log), "w", str(seed), "3"]
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}"})
+
+
+def _end(one: subprocess.Popen[bytes], note: int) -> None:
+    one.kill()
+    one.wait()
+    os.write(note, f"x {one.pid}\n".encode())
+
+
+HOLD = """
+import asyncio, sys
+from gate_client.places import Places
+
+async def main():
+    places = Places("w", socket=sys.argv[1])
+    for job in range(2):
+        answer = await places.acquire(["dicom"], timeout=5)
+        places.bind(answer.permit, "dicom", str(job))
+    print("held", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def holder(gate: GateProcess, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds two places."""
+    env = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}"}
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(gate.socket)], stdout=subprocess.PIPE, env=env) as held:
+        try:
+            assert held.stdout is not None
+            assert held.stdout.readline() == b"held\n"
+            yield held
+        finally:
+            held.kill()

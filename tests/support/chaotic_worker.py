@@ -1,0 +1,43 @@
+"""A worker that never tires: `python -m tests.support.chaotic_worker SOCKET LOG NAME SEED HANDS`.
+
+Each of its hands acquires a place, says "+ PID PERMIT" in the log when its job starts, and "- PID PERMIT" before it
+gives the place back. The log is opened for appending, so that its lines stand in the order in which things happened.
+"""
+
+import asyncio
+import os
+import random
+import sys
+
+from gate.errors import GateError
+from gate_client.places import Places
+
+QUEUES = ["dicom"]
+
+
+async def hand(places: Places, log: int, dice: random.Random) -> None:
+    while True:
+        try:
+            answer = await places.acquire(QUEUES, timeout=0.5)
+        except GateError:
+            answer = None
+        if answer is None or answer.permit is None:
+            await asyncio.sleep(0.01)
+            continue
+        os.write(log, f"+ {os.getpid()} {answer.permit}\n".encode())
+        places.bind(answer.permit, QUEUES[0], "job")
+        await asyncio.sleep(dice.uniform(0.005, 0.08))
+        os.write(log, f"- {os.getpid()} {answer.permit}\n".encode())
+        places.release(answer.permit)
+
+
+async def main() -> None:
+    socket, path, name, seed, hands = sys.argv[1:]
+    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    places = Places(name, socket=socket)
+    dice = random.Random(seed)
+    await asyncio.gather(*(hand(places, log, dice) for _ in range(int(hands))))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
