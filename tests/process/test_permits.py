@@ -34,7 +34,7 @@ def config(limit: int) -> str:
 
 
 def acquire(client: RawClient, session: str = "s", permit: str | None = None) -> Any:
-    asked = {} if permit is None else {"permit": permit}
+    asked: dict[str, Any] = {} if permit is None else {"permit": permit}
     return client.call("Fetch.Acquire", worker="w", queues=["dicom"], session=session, **asked)
 
 
@@ -83,7 +83,8 @@ def test_what_is_unknown_or_may_not_be_is_an_error_by_name(make_gate: Make) -> N
     with gate.client() as client:
         with pytest.raises(ErrorReply, match="UnknownPermit"):
             client.call("Fetch.Bind", permit="no", queue="dicom")
-        for wrong in ({"worker": ""}, {"session": ""}, {"permit": "x" * 129}, {"permit": ""}):
+        wrongs: list[dict[str, Any]] = [{"worker": ""}, {"session": ""}, {"permit": "x" * 129}, {"permit": ""}]
+        for wrong in wrongs:
             with pytest.raises(ErrorReply, match="InvalidWorker"):
                 client.call("Fetch.Acquire", **{"worker": "w", "session": "s", **wrong})
         assert client.call("Fetch.Release", permit="no") == {}
