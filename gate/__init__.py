@@ -38,6 +38,7 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     explain.py     P  a verdict in words
     hints.py       P  warnings: what a configuration can hardly mean
     claims.py      P  claims and reports of misses, checked field by field
+    pauses.py      P  when nothing of a schedule is sent: hours, and what operators ordered
     listings.py    P  what schedulers list, and since when
     tallies.py     P  counts by schedule, and the last refusals
     ledger.py      P  the send table: every transition of an occurrence, and every answer to a claim
@@ -48,6 +49,7 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     mailbox.py        what one thread leaves for the event loop
     timers.py         leases, grace and limits, on the monotonic clock
     engine.py         the one place where decisions meet the store
+    pausing.py        pauses of a running gate, and orders to pause
     review.py         Review and Missed: what schedulers may have missed
     processes.py      which process is which, and whether it lives
     placing.py        Acquire, Bind, Release, Restore: permits, processes, and what of them is on disk

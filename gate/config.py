@@ -9,13 +9,15 @@ from gate import durations, settings
 from gate.calendars import Days
 from gate.errors import ConfigError
 from gate.hours import FetchRule, HolidayEntry, HoursReader, ReadCalendar, Resource, no_calendar
-from gate.rules import GRACE_SECONDS, SendPolicy, SendRule
+from gate.interface import CatchUp
+from gate.rules import CATCH_UP_SECONDS, GRACE_SECONDS, SendPolicy, SendRule
 from gate.settings import Findings
 
 KEEP_SECONDS = (3600.0, 3660 * 86_400.0)
 """Least and most that the ledger may remember: what is forgotten is late."""
 DEADLINE_SECONDS = (0.0, 3660 * 86_400.0)
 GRACE_LIMITS_SECONDS = (0.0, 86_400.0)
+CATCH_UP_LIMITS_SECONDS = (60.0, 366 * 86_400.0)
 STORES = ("sqlite:", "memory:")
 
 _KNOWN = ("timezone", "uncovered", "store", "days", "hours", "fetch", "resource", "send", "control")
@@ -65,7 +67,8 @@ def parse(data: bytes, source: str, read_calendar: ReadCalendar = no_calendar) -
     reader.hours(tables.get("hours", {}))
     resources = reader.resources(tables.get("resource", []))
     fetch = reader.fetch(tables.get("fetch", []))
-    send = _parse_send(tables.get("send", []), findings)
+    send = _parse_send(tables.get("send", []), reader, findings)
+    reader.finish(fetch)
     control = findings.table("control", tables.get("control", {}), settings.ControlTable)
     if findings.lines or store is None or control is None:
         raise ConfigError(source, findings.lines)
@@ -104,11 +107,20 @@ def _parse_store(value: Any, findings: Findings) -> tuple[str, float] | None:
     return store.url, keep or 0.0
 
 
-def _parse_send(value: Any, findings: Findings) -> tuple[SendRule, ...]:
+def _parse_send(value: Any, reader: HoursReader, findings: Findings) -> tuple[SendRule, ...]:
     rules: list[SendRule] = []
     for place, rule in findings.tables("send", value, settings.SendTable, needs="schedules"):
         deadline = findings.duration(f"{place}.deadline", rule.deadline, DEADLINE_SECONDS)
         grace = findings.duration(f"{place}.grace", rule.grace, GRACE_LIMITS_SECONDS)
-        policy = SendPolicy(on_doubt=rule.on_doubt, deadline=deadline, grace=GRACE_SECONDS if grace is None else grace)
-        rules.append(SendRule(schedules=rule.schedules, policy=policy))
+        within = findings.duration(f"{place}.catch_up_within", rule.catch_up_within, CATCH_UP_LIMITS_SECONDS)
+        policy = SendPolicy(
+            on_doubt=rule.on_doubt,
+            deadline=deadline,
+            grace=GRACE_SECONDS if grace is None else grace,
+            catch_up=CatchUp(rule.catch_up),
+            catch_up_within=CATCH_UP_SECONDS if within is None else within,
+            mode=rule.mode,
+        )
+        pause = reader.pause(f"{place}.pause", rule.pause or ())
+        rules.append(SendRule(schedules=rule.schedules, policy=policy, pause=pause))
     return tuple(rules)

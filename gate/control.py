@@ -15,6 +15,7 @@ from gate import errors, explain, interface, peer, status
 from gate.engine import Engine, Request
 from gate.fetch import FetchEngine, Who
 from gate.interface import NotAnInstant, instant
+from gate.pausing import Pausing
 from gate.reactor import Connection, Limits
 from gate.reload import Loaded
 from gate.reloader import Reloader
@@ -56,6 +57,7 @@ class Control:
         about: About,
         engine: Engine,
         fetch: FetchEngine,
+        pausing: Pausing,
         store: Store,
         reloader: Reloader,
         connections: Callable[[], list[Connection]],
@@ -67,6 +69,7 @@ class Control:
         self._about = about
         self._engine = engine
         self._fetch = fetch
+        self._pausing = pausing
         self._store = store
         self._reloader = reloader
         self._connections = connections
@@ -81,6 +84,7 @@ class Control:
             "io.schedulegate.Control.Why": self._why,
             "io.schedulegate.Control.Week": self._week,
             "io.schedulegate.Control.Override": self._override,
+            "io.schedulegate.Control.Pause": self._pause,
             "io.schedulegate.Control.Reload": self._reload,
         }
 
@@ -114,17 +118,27 @@ class Control:
             ),
             tzdata=loaded.tzdata,
             connections=len(connections),
-            counts=interface.Counts(**{decision.value: count for decision, count in engine.counts.items()}),
-            schedules=[status.schedule_info(listed) for listed in lists.schedules],
+            counts=status.counts(engine),
+            schedules=[
+                status.schedule_info(
+                    listed,
+                    engine.tallies.of(listed.schedule.name),
+                    self._pausing.paused(listed.schedule.name, lists.now),
+                )
+                for listed in lists.schedules
+            ],
             schedules_total=lists.schedules_total,
             doubts=[status.occurrence_info(titled) for titled in lists.doubts],
             doubts_total=lists.doubts_total,
+            missed=[status.occurrence_info(titled) for titled in lists.missed],
+            missed_total=lists.missed_total,
             holders=[status.holder_info(connection) for connection in connections if connection.holder is not None],
             rules=[status.rule_info(state) for state in fetch.rules.states(lists.now, fetch.overrides)[:RULES_SHOWN]],
             rules_total=len(fetch.rules.rules),
             watchers=[status.watcher_info(watcher, group) for watcher, group in watchers[:WATCHERS_SHOWN]],
             watchers_total=len(watchers),
             overrides=[order.info() for order in fetch.overrides.in_force(lists.now)],
+            pauses=[pause.info() for pause in self._pausing.orders.in_force(lists.now)],
             pools=fetch.placing.pools(),
             config_loaded=loaded.at,
             config_problem=self._reloader.problem,
@@ -224,8 +238,13 @@ class Control:
         if who is not None:
             self._fetch.order(asked, who, partial(self._ordered, request))
 
-    def _ordered(self, request: Request, outcome: interface.OverrideOut | Exception) -> None:
-        if isinstance(outcome, interface.OverrideOut | errors.CallError):
+    def _pause(self, request: Request, asked: interface.PauseIn) -> None:
+        who = self._steers(request, "Pause")
+        if who is not None:
+            self._pausing.order(asked, who, partial(self._ordered, request))
+
+    def _ordered(self, request: Request, outcome: interface.OverrideOut | interface.PauseOut | Exception) -> None:
+        if isinstance(outcome, interface.OverrideOut | interface.PauseOut | errors.CallError):
             request.answer(outcome)
         else:
             self._engine.failed(request, outcome)

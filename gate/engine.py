@@ -119,6 +119,8 @@ class Engine:
         self._holding: dict[Key, str] = {}
         self._waiters: dict[Key, deque[tuple[Request, Ask]]] = {}
         self.counts: Counter[Decision] = Counter()
+        self.observed = 0
+        """How many claims were granted only because of mode = "observe"."""
         self.pending = 0
         """How many works are with the writer."""
         self.problem: str | None = None
@@ -217,6 +219,7 @@ class Engine:
         self.counts[answer.decision] += 1
         self.tallies.answered(ask, answer, change)
         if change.observed is not None:
+            self.observed += 1
             log.info("%s", answer.reason, extra={"schedule": ask.schedule, "at": answer.at, "by": ask.holder})
         if log.isEnabledFor(logging.DEBUG):
             _log_answer(request.caller, ask, answer)

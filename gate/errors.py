@@ -128,6 +128,16 @@ class InvalidOverride(CallError):
     text = "invalid override: {field}: {reason}"
 
 
+class NoSuchPause(CallError):
+    name = CONTROL + "NoSuchPause"
+    text = "no pause in force is of {schedule!r}: there are those of {known}"
+
+
+class InvalidPause(CallError):
+    name = CONTROL + "InvalidPause"
+    text = "invalid pause: {field}: {reason}"
+
+
 class InvalidConfig(CallError):
     name = CONTROL + "InvalidConfig"
     text = "{source} is not taken over, and what ran before goes on: {findings}"
@@ -192,6 +202,8 @@ CALL_ERRORS: dict[str, type[CallError]] = {
         InvalidWorker,
         NoSuchRule,
         InvalidOverride,
+        NoSuchPause,
+        InvalidPause,
         InvalidConfig,
         NotInDoubt,
         BadMessage,

@@ -8,8 +8,10 @@ from gate.calendars import DAY, WEEKDAYS, Days, Weekdays, Zone, minute_of
 from gate.config import Config
 from gate.fetchrules import FetchRules
 from gate.globs import GlobIndex, first
-from gate.hours import FetchRule, entries_of
+from gate.hours import Entry, FetchRule, entries_of
+from gate.interface import CatchUp
 from gate.lines import CronForLine, CronLine, DatesLine, DayLine, Line, SpanLine
+from gate.pauses import PauseHours
 from gate.timetable import Timetable
 from gate.wallclock import dated
 from gate.windows import ALWAYS, Compiler, Hours, Minus, Union, intervals
@@ -31,7 +33,10 @@ def hints(config: Config, now: datetime) -> list[str]:
     rules = FetchRules(config)
     different = {id(table): (rule, table) for rule in config.fetch for table in [rules.timetables[rule.name]]}
     looked_at = list(different.values())[:MOST_LOOKED_AT]
-    found = [*_of_holidays(config, now), *_of_lines(looked_at, now)]
+    found = [*_of_holidays(config, now)]
+    for rule, table in looked_at:
+        found += _of_lines(f"rule {rule.name}", (*table.opens, *table.closes), now)
+    found += [*_of_pauses(config, now), *_of_catching_up(config)]
     for rule, table in looked_at:
         found += [f"rule {rule.name}: {text}" for text in _of_hours(rule, table, now)]
     if len(different) > MOST_LOOKED_AT:
@@ -45,6 +50,7 @@ def hints(config: Config, now: datetime) -> list[str]:
 
 def _of_holidays(config: Config, now: datetime) -> Iterator[str]:
     entries = [entry for rule in config.fetch for entry in (*(rule.open or ()), *rule.closed)]
+    entries += [entry for rule in config.send for entry in rule.pause]
     limits = [*(rule.at_once for rule in config.fetch), *(resource.at_once for resource in config.resources)]
     entries += [entry for at_once in limits for entry in entries_of(at_once)]
     lines = [line for entry in entries for line in entry.lines]
@@ -72,15 +78,34 @@ def _ending(what: str, last: date | None, now: datetime) -> Iterator[str]:
 # -- lines
 
 
-def _of_lines(tables: Iterable[tuple[FetchRule, Timetable]], now: datetime) -> Iterator[str]:
-    for rule, table in tables:
-        for entry, hours in (*table.opens, *table.closes):
-            place = f"rule {rule.name}" if entry.name is None else f"hours.{entry.name}"
-            for line in entry.lines:
-                if _ends_at_23_59(line):
-                    yield f"{place}: {line.text!r} ends at 23:59, and leaves that minute out: write 24:00"
-            if not _ever(hours, now):
-                yield f"{place}: {entry.text!r} is never open in the next {AHEAD_DAYS} days"
+def _of_lines(owner: str, entries: Iterable[tuple[Entry, Hours]], now: datetime) -> Iterator[str]:
+    for entry, hours in entries:
+        place = owner if entry.name is None else f"hours.{entry.name}"
+        for line in entry.lines:
+            if _ends_at_23_59(line):
+                yield f"{place}: {line.text!r} ends at 23:59, and leaves that minute out: write 24:00"
+        if not _ever(hours, now):
+            yield f"{place}: {entry.text!r} is never open in the next {AHEAD_DAYS} days"
+
+
+def _of_catching_up(config: Config) -> Iterator[str]:
+    for index, rule in enumerate(config.send):
+        policy = rule.policy
+        if policy.catch_up is not CatchUp.NONE and policy.catch_up_within > config.keep:
+            within, keep = durations.text(policy.catch_up_within), durations.text(config.keep)
+            text = f"{within} is longer than store.keep, {keep}: what is older is not caught up with"
+            yield f"send[{index}].catch_up_within: {text}"
+
+
+def _of_pauses(config: Config, now: datetime) -> Iterator[str]:
+    tables = PauseHours(config)
+    for index, rule in enumerate(config.send[:MOST_LOOKED_AT]):
+        table = tables.of(rule)
+        if table is None:
+            continue
+        yield from _of_lines(f"send[{index}].pause", table.entries, now)
+        if table.hours.contains(now) and table.hours.next_change(now) is None:
+            yield f"send[{index}].pause: nothing of {', '.join(rule.schedules)} is ever sent: it always pauses"
 
 
 def _ends_at_23_59(line: Line) -> bool:

@@ -232,21 +232,30 @@ class HoursReader:
         return tuple(read)
 
     def fetch(self, value: Any) -> tuple[FetchRule, ...]:
-        """Read every `[[fetch]]`, then look for names of `[hours]` that none of them uses."""
+        """Read every `[[fetch]]`."""
         tables = list(self._findings.tables("fetch", value, FetchTable))
         names = self._names(tables)
-        rules = tuple(self._rule(place, table, name) for (place, table), name in zip(tables, names, strict=True))
+        return tuple(self._rule(place, table, name) for (place, table), name in zip(tables, names, strict=True))
+
+    def pause(self, place: str, texts: Iterable[str]) -> tuple[Entry, ...]:
+        """What `pause` of a `[[send]]` holds: names of `[hours]`, or lines in place, read by the zone of the file."""
+        entries = self._lines(place, texts)
+        if entries and self._timezone is None:
+            self._zone_missing = True
+        return entries
+
+    def finish(self, rules: tuple[FetchRule, ...]) -> None:
+        """When all is read: look for a zone that is missing, and for what no rule uses."""
         if self._zone_missing:
             self._findings.add("timezone", 'missing: hours need one, such as timezone = "Europe/Berlin"')
         for name in self._hours:
             if name not in self._used:
-                text = "no rule uses it: name it in open, closed or at_once of a [[fetch]], or remove it"
-                self._findings.add(f"hours.{name}", text)
+                places = "open, closed or at_once of a [[fetch]], or in pause of a [[send]]"
+                self._findings.add(f"hours.{name}", f"no rule uses it: name it in {places}, or remove it")
         needed = {name for rule in rules for name in rule.needs}
         for name, place in self._resources.items():
             if name not in needed:
                 self._findings.add(place, f"no rule needs {name!r}: name it in needs of a [[fetch]], or remove it")
-        return rules
 
     def _names(self, tables: list[tuple[str, FetchTable]]) -> list[str]:
         """The name of each rule. Without one it is called by its queues or workers, or, if that is taken, its place."""

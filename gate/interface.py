@@ -53,6 +53,13 @@ class Steer(StrEnum):
     AUTO = "auto"
 
 
+class Halt(StrEnum):
+    """What an operator orders over schedules; `resume` takes a pause back."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+
+
 class Wire(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of all parameters and replies."""
 
@@ -232,6 +239,14 @@ class OverrideInfo(Reply, frozen=True, kw_only=True):
     since: Instant
 
 
+class PauseInfo(Reply, frozen=True, kw_only=True):
+    schedule: str
+    until: Instant
+    note: str
+    by: str
+    since: Instant
+
+
 class RuleInfo(Reply, frozen=True, kw_only=True):
     rule: str
     workers: list[str]
@@ -293,6 +308,7 @@ class Counts(Reply, frozen=True, kw_only=True):
     wait: int = 0
     late: int = 0
     paused: int = 0
+    observed: int = 0
 
 
 class ScheduleInfo(Reply, frozen=True, kw_only=True):
@@ -302,6 +318,12 @@ class ScheduleInfo(Reply, frozen=True, kw_only=True):
     at: Instant
     state: State
     by: str
+    paused: str | None
+    sent: int
+    refused: int
+    doubt: int
+    missed: int
+    observed: int
 
 
 class OccurrenceInfo(Reply, frozen=True, kw_only=True):
@@ -346,12 +368,15 @@ class StatusOut(Reply, frozen=True, kw_only=True):
     schedules_total: int
     doubts: list[OccurrenceInfo]
     doubts_total: int
+    missed: list[OccurrenceInfo]
+    missed_total: int
     holders: list[HolderInfo]
     rules: list[RuleInfo]
     rules_total: int
     watchers: list[WatcherInfo]
     watchers_total: int
     overrides: list[OverrideInfo]
+    pauses: list[PauseInfo]
     pools: list[PoolInfo]
     config_loaded: Instant
     config_problem: str | None
@@ -414,6 +439,17 @@ class OverrideOut(Reply, frozen=True, kw_only=True):
     overrides: list[OverrideInfo]
 
 
+class PauseIn(Wire, frozen=True, kw_only=True):
+    schedule: str
+    action: Halt
+    until: str | None = None
+    note: str | None = None
+
+
+class PauseOut(Reply, frozen=True, kw_only=True):
+    pauses: list[PauseInfo]
+
+
 class ReloadOut(Reply, frozen=True, kw_only=True):
     warnings: list[str]
 
@@ -461,6 +497,7 @@ METHODS: dict[str, Method] = {
     "io.schedulegate.Control.Why": Method(WhyIn, WhyOut),
     "io.schedulegate.Control.Week": Method(WeekIn, WeekOut),
     "io.schedulegate.Control.Override": Method(OverrideIn, OverrideOut),
+    "io.schedulegate.Control.Pause": Method(PauseIn, PauseOut),
     "io.schedulegate.Control.Reload": Method(Empty, ReloadOut),
 }
 INTERFACES = tuple(dict.fromkeys(name.rpartition(".")[0] for name in METHODS))

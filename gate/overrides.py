@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 import msgspec
 from msgspec import Struct
 
-from gate.errors import InvalidOverride, NoSuchRule
+from gate.errors import CallError, InvalidOverride, NoSuchRule
 from gate.interface import NotAnInstant, OverrideIn, OverrideInfo, Steer, instant
 
 MOST_DAYS = 366
@@ -66,7 +66,7 @@ class Overrides(Struct, frozen=True):
                 raise InvalidOverride(field="until", reason="auto ends an override now: leave it out")
             gone = set(matching(request.rule, dict.fromkeys([*rules, *self.table])))
             return Overrides({rule: order for rule, order in self.table.items() if rule not in gone})
-        until, note = _end(request.until, now), _note(request.note)
+        until, note = end_of(request.until, now, InvalidOverride), note_of(request.note, InvalidOverride)
         new = {
             rule: Override(rule=rule, action=request.action, until=until, note=note, by=by, uid=uid, since=now)
             for rule in matching(request.rule, rules)
@@ -86,28 +86,30 @@ def matching(pattern: str, rules: Iterable[str]) -> list[str]:
     return found
 
 
-def _end(text: str | None, now: datetime) -> datetime:
+def end_of(text: str | None, now: datetime, wrong: type[CallError]) -> datetime:
+    """When an order ends, which it must; raises `wrong`."""
     if text is None:
-        raise InvalidOverride(field="until", reason="missing: an override has an end")
+        raise wrong(field="until", reason="missing: it has an end")
     try:
         until = instant(text)
     except NotAnInstant as error:
-        raise InvalidOverride(field="until", reason=str(error)) from None
+        raise wrong(field="until", reason=str(error)) from None
     if until <= now:
-        raise InvalidOverride(field="until", reason=f"{text!r} is not in the future")
+        raise wrong(field="until", reason=f"{text!r} is not in the future")
     if until - now > timedelta(days=MOST_DAYS):
-        raise InvalidOverride(field="until", reason=f"{text!r} is more than {MOST_DAYS} days ahead")
+        raise wrong(field="until", reason=f"{text!r} is more than {MOST_DAYS} days ahead")
     return until
 
 
-def _note(text: str | None) -> str:
+def note_of(text: str | None, wrong: type[CallError]) -> str:
+    """Why somebody gives an order, which he must say; raises `wrong`."""
     note = (text or "").strip()
     if not note:
-        raise InvalidOverride(field="note", reason="missing: say why, so that others know")
+        raise wrong(field="note", reason="missing: say why, so that others know")
     if (size := len(note.encode())) > NOTE_BYTES:
-        raise InvalidOverride(field="note", reason=f"{size} bytes are too long: at most {NOTE_BYTES} are allowed")
+        raise wrong(field="note", reason=f"{size} bytes are too long: at most {NOTE_BYTES} are allowed")
     if not note.isprintable():
-        raise InvalidOverride(field="note", reason=f"{note!r} is not one line of printable text")
+        raise wrong(field="note", reason=f"{note!r} is not one line of printable text")
     return note
 
 

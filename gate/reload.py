@@ -16,6 +16,7 @@ from gate.hints import hints
 from gate.hours import ReadCalendar
 from gate.ical import Calendar, CalendarError
 from gate.interface import Tzdata
+from gate.pauses import PauseHours
 
 BUILT_IN = "built-in defaults"
 BEHIND = timedelta(days=400)
@@ -40,6 +41,7 @@ class Loaded(NamedTuple):
     data: bytes
     config: Config
     rules: FetchRules
+    pauses: PauseHours
     steering: Steering
     tzdata: Tzdata
     warnings: list[str]
@@ -143,6 +145,7 @@ def load(file: Path | None, data: bytes, calendars: Calendars, now: datetime) ->
         data=data,
         config=config,
         rules=FetchRules(config),
+        pauses=PauseHours(config),
         steering=_steering(config.control, source),
         tzdata=used,
         warnings=[*hints(config, now), *calendars.warnings],
@@ -154,7 +157,7 @@ def load(file: Path | None, data: bytes, calendars: Calendars, now: datetime) ->
 
 def stamp(config: Config, now: datetime) -> object:
     """Something that differs once the configuration should be read anew, though its file and calendars are the same."""
-    return tzdata.stamp({rule.timezone for rule in config.fetch}), now.date()
+    return tzdata.stamp({config.timezone, *(rule.timezone for rule in config.fetch)}), now.date()
 
 
 def _steering(control: Control, source: str) -> Steering:

@@ -180,6 +180,7 @@ def _check(asked: ReviewIn) -> None:
 def _again(unsent: list[Occurrence], listing: Listing, policy: SendPolicy, now: datetime) -> list[Again]:
     """What is to be offered again, the newest of it, in the order of time."""
     within = now - timedelta(seconds=policy.catch_up_within)
+    began = listing.since.replace(second=0, microsecond=0)  # the minute in which it began may be claimed too
     found: list[Again] = []
     for record in unsent:
         if record.state is State.DOUBT and policy.on_doubt == "skip":
@@ -187,6 +188,6 @@ def _again(unsent: list[Occurrence], listing: Listing, policy: SendPolicy, now: 
         if policy.deadline is not None and now > record.at + timedelta(seconds=policy.deadline):
             continue
         ordered = record.reason == REASONS[Event.RESEND] and record.touched >= within  # however old it is
-        if ordered or record.at >= max(within, listing.since):
+        if ordered or record.at >= max(within, began):
             found.append(Again(at=record.at, reason=record.reason))
     return found[:AGAIN][::-1]

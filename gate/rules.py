@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gate.hours import Entry
 from gate.interface import CatchUp
 
 GRACE_SECONDS = 2.0
@@ -39,21 +40,30 @@ class SendPolicy(Struct, frozen=True, kw_only=True):
 
 
 class SendRule(Struct, frozen=True, kw_only=True):
-    """One `[[send]]` table: schedules as globs, and their policy."""
+    """One `[[send]]` table: schedules as globs, their policy, and when they pause."""
 
     schedules: tuple[str, ...]
     policy: SendPolicy
+    pause: tuple[Entry, ...] = ()
 
 
 DEFAULT_POLICY = SendPolicy()
+NO_RULE = SendRule(schedules=("*",), policy=DEFAULT_POLICY)
+"""What holds for a schedule that no rule covers."""
+
+
+def covering(rules: tuple[SendRule, ...]) -> Callable[[str], SendRule]:
+    """A function from schedule to its rule; the answers for the last 4,096 schedules are remembered."""
+    compiled = [(compile_pattern("|".join(translate(glob) for glob in rule.schedules)), rule) for rule in rules]
+
+    @lru_cache(maxsize=4096)
+    def rule(schedule: str) -> SendRule:
+        return next((rule for pattern, rule in compiled if pattern.match(schedule)), NO_RULE)
+
+    return rule
 
 
 def policies(rules: tuple[SendRule, ...]) -> Callable[[str], SendPolicy]:
-    """A function from schedule to policy; the answers for the last 4,096 schedules are remembered."""
-    compiled = [(compile_pattern("|".join(translate(glob) for glob in rule.schedules)), rule.policy) for rule in rules]
-
-    @lru_cache(maxsize=4096)
-    def policy(schedule: str) -> SendPolicy:
-        return next((policy for pattern, policy in compiled if pattern.match(schedule)), DEFAULT_POLICY)
-
-    return policy
+    """A function from schedule to policy."""
+    rule = covering(rules)
+    return lambda schedule: rule(schedule).policy

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from gate import overrides
+from gate import overrides, pauses, pausing
 from gate.control import About, Control
 from gate.engine import Engine
 from gate.fetch import NOTES, FetchEngine
+from gate.pausing import Pausing
 from gate.placing import NOTES as PLACES
 from gate.reactor import Connection, Limits, Reactor
 from gate.reload import Loaded
@@ -40,6 +41,7 @@ class Service:
         aside: Aside,
     ) -> None:
         ordered, unreadable = overrides.from_notes(store.notes(NOTES))
+        paused, unreadable_too = pauses.from_notes(store.notes(pausing.NOTES))
         loaded = reloader.current
         self.timers = Timers()
         self.engine = Engine(policies(loaded.config.send), submit, self.timers.after, now)
@@ -54,9 +56,21 @@ class Service:
             self.flush,
             limits.unread_bytes,
         )
-        about = about._replace(warnings=[*about.warnings, *unreadable])
+        self.pausing = Pausing(loaded.pauses, paused, now, self.engine.query)
+        self.engine.paused = self.pausing.paused
+        about = about._replace(warnings=[*about.warnings, *unreadable, *unreadable_too])
         control = Control(
-            about, self.engine, self.fetch, store, reloader, self._connections, limits, now, aside, self.flush
+            about,
+            self.engine,
+            self.fetch,
+            self.pausing,
+            store,
+            reloader,
+            self._connections,
+            limits,
+            now,
+            aside,
+            self.flush,
         )
         reviews = Reviews(self.engine, store, control.large, now)
         server = Server(about.version, self.engine, self.fetch, control, reviews)
@@ -76,4 +90,5 @@ class Service:
 
     def _take(self, loaded: Loaded) -> None:
         self.engine.policy = policies(loaded.config.send)
+        self.pausing.hours = loaded.pauses
         self.fetch.take(loaded.rules)

@@ -56,6 +56,10 @@ class SendTable(Struct, frozen=True, kw_only=True):
     on_doubt: Literal["skip", "resend"] = "skip"
     deadline: str | None = None
     grace: str | None = None
+    catch_up: Literal["none", "latest", "all"] = "none"
+    catch_up_within: str | None = None
+    pause: Texts | None = None
+    mode: Literal["enforce", "observe"] = "enforce"
 
 
 class ControlTable(Struct, frozen=True, kw_only=True):

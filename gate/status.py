@@ -5,12 +5,16 @@ from datetime import datetime
 from typing import NamedTuple
 
 from gate import errors, interface
+from gate.engine import Engine
 from gate.fetch import Group, Watcher
 from gate.fetchrules import RuleState
 from gate.reactor import Connection
+from gate.rules import Paused
 from gate.stores.base import Listed, Store, Titled
+from gate.tallies import Tally
 
 DOUBTS_SHOWN = 1000
+MISSED_SHOWN = 1000
 
 
 class Lists(NamedTuple):
@@ -22,18 +26,27 @@ class Lists(NamedTuple):
     schedules: Sequence[Listed] = ()
     doubts_total: int = 0
     doubts: Sequence[Titled] = ()
+    missed_total: int = 0
+    missed: Sequence[Titled] = ()
     problem: str | None = None
 
 
 def lists(limit: int, store: Store) -> Lists:
     """Ask the store, in its thread; `limit`: how many schedules."""
     try:
-        return Lists(store.now(), store.size(), *store.schedules(limit), *store.doubts(DOUBTS_SHOWN))
+        doubts, missed = store.doubts(DOUBTS_SHOWN), store.missed(MISSED_SHOWN)
+        return Lists(store.now(), store.size(), *store.schedules(limit), *doubts, *missed)
     except errors.StoreError as error:  # when the store is away, a status is what people look at
         return Lists(store.now(), problem=str(error))
 
 
-def schedule_info(listed: Listed) -> interface.ScheduleInfo:
+def counts(engine: Engine) -> interface.Counts:
+    """All answers to claims."""
+    answered = {decision.value: count for decision, count in engine.counts.items()}
+    return interface.Counts(**answered, observed=engine.observed)
+
+
+def schedule_info(listed: Listed, tally: Tally, paused: Paused | None) -> interface.ScheduleInfo:
     """A schedule and its newest occurrence, as they go over the wire."""
     schedule, newest = listed
     return interface.ScheduleInfo(
@@ -43,6 +56,12 @@ def schedule_info(listed: Listed) -> interface.ScheduleInfo:
         at=schedule.newest,
         state=newest.state,
         by=newest.holder,
+        paused=None if paused is None else paused.reason,
+        sent=tally.sent,
+        refused=tally.refused,
+        doubt=tally.doubt,
+        missed=tally.missed,
+        observed=tally.observed,
     )
 
 

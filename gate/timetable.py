@@ -136,7 +136,7 @@ class Timetables:
         """The limit of a rule or a resource; raises UnknownZone."""
         key = (at_once, timezone)
         if key not in self._at_once:
-            self._at_once[key] = AtOnceTable(at_once, self._compiler.zone(timezone), self._entry, self._compiler)
+            self._at_once[key] = AtOnceTable(at_once, self._compiler.zone(timezone), self.entry, self._compiler)
         return self._at_once[key]
 
     def of(self, rule: FetchRule) -> Timetable:
@@ -145,8 +145,8 @@ class Timetables:
         key = (rule.open, rule.closed, rule.last_start, rule.timezone, *limits)
         if key not in self._made:
             zone = self._compiler.zone(rule.timezone)
-            opens = None if rule.open is None else [self._entry(entry, zone) for entry in rule.open]
-            closes = [self._entry(entry, zone) for entry in rule.closed]
+            opens = None if rule.open is None else [self.entry(entry, zone) for entry in rule.open]
+            closes = [self.entry(entry, zone) for entry in rule.closed]
             self._made[key] = Timetable(rule, zone, opens, closes, limits, self._compiler)
         return self._made[key]
 
@@ -156,7 +156,8 @@ class Timetables:
         for name in rule.needs:
             yield f"{resource_pool(name)}: ", self.resources[name]
 
-    def _entry(self, entry: Entry, zone: Zone) -> Hours:
+    def entry(self, entry: Entry, zone: Zone) -> Hours:
+        """The hours of one line of the file; made once."""
         key = (entry, zone.key)
         if key not in self._hours:
             parts = [self._compiler.hours(line, zone) for line in entry.lines]

@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate import lines
 from gate.config import Config, Control, parse
 from gate.errors import ConfigError
+from gate.hours import Entry
+from gate.interface import CatchUp
 from gate.rules import DEFAULT_POLICY, SendPolicy, SendRule
 
 
@@ -26,6 +29,8 @@ def test_an_empty_file_is_the_defaults(text: str) -> None:
 
 def test_a_file_that_says_everything() -> None:
     text = """
+        timezone = "UTC"
+
         [store]
         url = "sqlite:/srv/gate/ledger.db"
         keep = "30d"
@@ -35,6 +40,13 @@ def test_a_file_that_says_everything() -> None:
         on_doubt = "resend"
         deadline = "10m"
         grace = "5s"
+        catch_up = "latest"
+        catch_up_within = "1d"
+        pause = ["backup", "sat 00:00-24:00"]
+        mode = "observe"
+
+        [hours]
+        backup = ["daily 02:00-03:00"]
 
         [[send]]
         schedules = ["*"]
@@ -48,7 +60,19 @@ def test_a_file_that_says_everything() -> None:
         keep=30 * 86_400.0,
         send=(
             SendRule(
-                schedules=("reports:*", "mail:?"), policy=SendPolicy(on_doubt="resend", deadline=600.0, grace=5.0)
+                schedules=("reports:*", "mail:?"),
+                policy=SendPolicy(
+                    on_doubt="resend",
+                    deadline=600.0,
+                    grace=5.0,
+                    catch_up=CatchUp.LATEST,
+                    catch_up_within=86_400.0,
+                    mode="observe",
+                ),
+                pause=(
+                    Entry(text="daily 02:00-03:00", name="backup", lines=(lines.parse("daily 02:00-03:00"),)),
+                    Entry(text="sat 00:00-24:00", lines=(lines.parse("sat 00:00-24:00"),)),
+                ),
             ),
             SendRule(schedules=("*",), policy=DEFAULT_POLICY),
         ),
@@ -76,8 +100,11 @@ WRONG: dict[str, tuple[str, list[str]]] = {
         ["store.urll: unknown key (this version knows url, keep)"],
     ),
     "an unknown key of a rule": (
-        "[[send]]\nschedules = ['*']\ncatch_up = 'latest'",
-        ["send[0].catch_up: unknown key (this version knows schedules, on_doubt, deadline, grace)"],
+        "[[send]]\nschedules = ['*']\ncatchup = 'latest'",
+        [
+            "send[0].catchup: unknown key (this version knows schedules, on_doubt, deadline, grace, catch_up, "
+            "catch_up_within, pause, mode)"
+        ],
     ),
     "an unknown store": (
         "[store]\nurl = 'redis://localhost'",
@@ -105,6 +132,39 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "a grace without end": (
         "[[send]]\nschedules = ['*']\ngrace = '25h'",
         ["send[0].grace: '25h' is too long: 0ms to 1d are allowed"],
+    ),
+    "another way to catch up": (
+        "[[send]]\nschedules = ['*']\ncatch_up = 'newest'",
+        ["send[0].catch_up: 'newest' is not one of none, latest, all"],
+    ),
+    "catching up for too long": (
+        "[[send]]\nschedules = ['*']\ncatch_up_within = '367d'",
+        ["send[0].catch_up_within: '367d' is too long: 1m to 366d are allowed"],
+    ),
+    "catching up for no time": (
+        "[[send]]\nschedules = ['*']\ncatch_up_within = '59s'",
+        ["send[0].catch_up_within: '59s' is too short: 1m to 366d are allowed"],
+    ),
+    "another mode": (
+        "[[send]]\nschedules = ['*']\nmode = 'dry'",
+        ["send[0].mode: 'dry' is not one of enforce, observe"],
+    ),
+    "a pause that is no list": (
+        "[[send]]\nschedules = ['*']\npause = 'backup'",
+        ["send[0].pause: expected `array | null`, got `str`, got 'backup'"],
+    ),
+    "a pause by a name that is none": (
+        "timezone = 'UTC'\n[hours]\nbackup = ['daily 02:00-03:00']\n"
+        "[[send]]\nschedules = ['a']\npause = ['backup']\n[[send]]\nschedules = ['*']\npause = ['bakup']",
+        ["send[1].pause[0]: unknown name 'bakup' (did you mean backup?): [hours] has backup"],
+    ),
+    "a pause without a zone": (
+        "[[send]]\nschedules = ['*']\npause = ['daily 02:00-03:00']",
+        ["timezone: missing: hours need one, such as timezone = \"Europe/Berlin\""],
+    ),
+    "a pause that ends before it begins": (
+        "timezone = 'UTC'\n[[send]]\nschedules = ['*']\npause = ['daily 02:00-02:00']",
+        ["send[0].pause[0]: 'daily 02:00-02:00': start and end are both 02:00: write 00:00-24:00 for a whole day"],
     ),
     "one bracket instead of two": (
         "[send]\nschedules = ['*']",
@@ -167,7 +227,7 @@ def test_every_error_of_a_file_is_said_at_once() -> None:
         schedules = []
         on_doubt = "ask"
         deadline = "soon"
-        mode = "observe"
+        mode = "dry"
 
         [[send]]
         grace = "-1s"
@@ -183,7 +243,7 @@ def test_every_error_of_a_file_is_said_at_once() -> None:
         "store.keep: '1s' is too short: 1h to 3660d are allowed",
         "send[0].schedules: expected `array` of length >= 1, got []",
         "send[0].on_doubt: 'ask' is not one of skip, resend",
-        "send[0].mode: unknown key (this version knows schedules, on_doubt, deadline, grace)",
+        "send[0].mode: 'dry' is not one of enforce, observe",
         f"send[0].deadline: 'soon' is not a duration: {UNIT}",
         "send[1].schedules: missing",
         f"send[1].grace: '-1s' is not a duration: {UNIT}",

@@ -275,7 +275,8 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "a name that no rule uses": (
         BERLIN + "[hours]\nnight = ['daily 20:00-06:00']",
-        ["hours.night: no rule uses it: name it in open, closed or at_once of a [[fetch]], or remove it"],
+        ["hours.night: no rule uses it: name it in open, closed or at_once of a [[fetch]], or in pause of a [[send]], "
+            "or remove it"],
     ),
     "a wrong line of hours, said once however many use it": (
         RULE + "open = ['night']\nclosed = ['night']\n[hours]\nnight = ['daily 20:00-25:00']",
@@ -381,8 +382,8 @@ def test_every_error_is_said_at_once_in_the_order_of_this_page() -> None:
         "fetch[0].open[1]",
         "fetch[0].closed[0]",
         "fetch[0].last_start",
-        "hours.idle",
         "send[0].schedules",
+        "hours.idle",
     ]
 
 

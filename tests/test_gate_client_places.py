@@ -52,6 +52,11 @@ def methods(gate: PlaceGate) -> list[str]:
     return [method.rpartition(".")[2] for method, _ in gate.calls]
 
 
+def released(gate: PlaceGate) -> list[str]:
+    """The permits that were given back; the last one is asked for once more at the end."""
+    return list(dict.fromkeys(asked.permit for asked in gate.asked(RELEASE)))
+
+
 def test_a_place_is_acquired_bound_and_released(gate: PlaceGate) -> None:
     async def work(places: Places) -> None:
         permit = await acquired(places, "a", "b")
@@ -74,7 +79,7 @@ def test_a_place_is_acquired_bound_and_released(gate: PlaceGate) -> None:
         (BIND, BindIn(permit=permit, queue="b", job="17")),
         (RELEASE, PermitIn(permit=permit)),
     ]
-    assert gate.asked(RELEASE)[1:] == [PermitIn(permit=other)], "closing gives back what is held"
+    assert released(gate) == [permit, other], "closing gives back what is held"
 
 
 def test_who_is_refused_holds_nothing_and_reads_why(gate: PlaceGate) -> None:
@@ -129,7 +134,7 @@ def test_a_place_that_comes_too_late_is_given_back_and_it_is_told_that_it_came(g
         await gate.when(lambda: gate.held == {})
 
     run(gate, work, late=late.set)
-    assert methods(gate) == ["Restore", "Acquire", "Release"]
+    assert methods(gate)[:3] == ["Restore", "Acquire", "Release"]
 
 
 def test_an_acquire_that_is_cancelled_leaves_no_place_behind(gate: PlaceGate) -> None:
@@ -228,15 +233,16 @@ def test_nothing_is_opened_before_the_first_acquire(gate: PlaceGate) -> None:
     assert gate.accepted == 0
 
 
-def test_what_is_released_while_the_gate_is_away_is_not_told_as_held_and_is_released_again(gate: PlaceGate) -> None:
+def test_what_is_released_or_bound_while_the_gate_is_away_is_told_so_when_it_is_back(gate: PlaceGate) -> None:
     async def work(places: Places) -> None:
         permit, kept = await acquired(places), await acquired(places)
         places.bind(permit, "a", "17")
         gate.stop()
         places.release(permit)
         places.bind(kept, "a", "18")
+        before = len(gate.asked(RESTORE))
         gate.start()
-        await gate.when(lambda: PermitIn(permit=permit) in gate.asked(RELEASE))
+        await gate.when(lambda: len(gate.asked(RESTORE)) > before)
         assert gate.asked(RESTORE)[-1].permits == [HeldPermit(permit=kept, queue="a", job="18")]
 
     run(gate, work)

@@ -105,7 +105,7 @@ def test_status_for_people(gate: GateProcess, schedule: str) -> None:
     assert re.fullmatch(r"tzdata +20\d\d\w+(\.\d+)?, (system|wheel).*", row(text, "tzdata "))
     assert re.search(r"\bsend [1-9]", row(text, "answers "))
     line = next(line for line in text.splitlines() if line.endswith(f"  {schedule}"))
-    assert re.fullmatch(rf"every minute +\S+( \S+)? \(\S+( ago)?\) +sent +web1:7:people +{schedule}", line)
+    assert re.fullmatch(rf"every minute +\S+( \S+)? \(\S+( ago)?\) +sent +web1:7:people +sent 1 +{schedule}", line)
     holder = row(text, "web1:7:people").split()
     assert holder[1:3] == ["root" if os.getuid() == 0 else holder[1], str(os.getpid())]
     assert holder[-1] == "1", "one claim is open"
@@ -162,12 +162,16 @@ def test_nothing_that_a_client_named_steers_the_terminal(gate: GateProcess) -> N
 
 def test_a_status_that_is_cut_says_so_and_a_store_that_fails_is_loud() -> None:
     now = datetime(2026, 11, 30, 12, tzinfo=UTC)
-    info = ScheduleInfo(schedule="a", title=None, known_since=now, at=now, state=State.SENT, by="me")
+    info = ScheduleInfo(
+        schedule="a", title=None, known_since=now, at=now, state=State.SENT, by="me", paused=None,
+        sent=12, refused=0, doubt=1, missed=0, observed=0,
+    )  # fmt: skip
     store = StoreInfo(kind="sqlite", url="sqlite:/x", healthy=False, problem="/x: the disk is full", bytes=5 << 20)
     reply = StatusOut(
         version="1", pid=1, started=now - timedelta(hours=30), now=now, socket="/s", state=None, config=None,
         store=store, tzdata=Tzdata(source="wheel", version="2026.1"), connections=1, counts=Counts(),
         schedules=[info], schedules_total=4096, doubts=[], doubts_total=0, holders=[], rules=[], rules_total=0,
+        missed=[], missed_total=0, pauses=[],
         watchers=[], watchers_total=0, overrides=[], config_loaded=now, config_problem=None, warnings=[],
         pools=[],
     )  # fmt: skip
@@ -178,6 +182,9 @@ def test_a_status_that_is_cut_says_so_and_a_store_that_fails_is_loud() -> None:
     assert "up 1d6h," in text
     assert "answers   none (since it started)" in text
     assert "in doubt: 0\n" in text
+    assert "missed: 0\n" in text
+    assert "  sent 12, in doubt 1  " in text
+    assert "pauses" not in text
     assert "unknown" not in text
     blind = shown(msgspec.structs.replace(reply, schedules=[], schedules_total=0))
     assert "schedules and doubts: unknown while the store fails\n" in blind
@@ -337,7 +344,8 @@ def test_help_and_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert ok("--version") == "gatectl, version 0.1.0\n"
     commands = re.findall(r"^  (\w+) ", ok("-h").partition("Commands:")[2].partition("\n\n")[0], re.MULTILINE)
     assert commands == [
-        "auto", "check", "close", "demo", "history", "open", "reload", "resend", "status", "week", "why",
+        "auto", "check", "close", "demo", "history", "open", "pause", "reload", "resend", "resume", "run",
+        "status", "week", "why",
     ]  # fmt: skip
     for command in commands:
         assert ok(command, "-h") == ok(command, "--help")

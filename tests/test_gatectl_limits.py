@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from gate.ctl import output, status
-from gate.interface import Counts, PlaceInfo, PoolInfo, StatusOut, StoreInfo, Tzdata, WaitingInfo
+from gate.ctl import limits, output
+from gate.interface import PlaceInfo, PoolInfo, WaitingInfo
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 
@@ -40,18 +40,10 @@ def pool(name: str, limit: int | None, places: list[PlaceInfo], **fields: Any) -
 
 def shown(*pools: PoolInfo) -> list[str]:
     """The part about limits, line by line, as it is in a pipe, with single spaces."""
-    reply = StatusOut(
-        version="1", pid=1, started=NOW, now=NOW, socket="/s", state=None, config=None, connections=1, counts=Counts(),
-        store=StoreInfo(kind="memory", url="memory:", healthy=True, problem=None, bytes=0),
-        tzdata=Tzdata(source="wheel", version="2026.1"), schedules=[], schedules_total=0, doubts=[], doubts_total=0,
-        holders=[], rules=[], rules_total=0, watchers=[], watchers_total=0, overrides=[], config_loaded=NOW,
-        config_problem=None, warnings=[], pools=list(pools),
-    )  # fmt: skip
     with CliRunner().isolation() as (stdout, _, _):
-        output.show(*status.parts(reply, None))
+        output.show(*limits.parts(pools, NOW))
         text = stdout.getvalue().decode()
-    between = text.partition("\noverrides: 0\n")[2].partition("\nwatchers: 0\n")[0]
-    return [re.sub(" +", " ", line) for line in between.splitlines() if line]
+    return [re.sub(" +", " ", line) for line in text.splitlines() if line]
 
 
 def test_without_limits_nothing_is_shown() -> None:

@@ -220,7 +220,7 @@ def test_signals_are_passed_on(name: str, schedule: str, run: Callable[..., Runn
 def test_a_signal_that_ends_the_command_is_told_by_the_exit_code(
     gate: GateProcess, schedule: str, run: Callable[..., Running]
 ) -> None:
-    running = run(*claims(schedule, "--confirm", "success"), *shell(UNTIL_READ))
+    running = run(*claims(schedule, "--confirm", "success"), *shell("echo up; exec sleep 30"))
     assert running.line() == "up"
     running.process.terminate()
     assert running.end()[0] == 128 + signal.SIGTERM
@@ -243,11 +243,14 @@ def holders(gate: GateProcess) -> list[str]:
         return [holder["holder"] for holder in client.call("Control.Status")["holders"]]
 
 
-def test_the_command_gets_sigterm_when_gatectl_is_killed(schedule: str, run: Callable[..., Running]) -> None:
-    running = run(*claims(schedule), *shell(TRAP, "TERM"))
+def test_when_gatectl_is_killed_the_command_gets_sigterm_and_the_claim_is_in_doubt(
+    gate: GateProcess, schedule: str, run: Callable[..., Running]
+) -> None:
+    running = run(*claims(schedule, "--confirm", "success"), *shell(TRAP, "TERM"))
     assert running.line() == "up"
     running.process.kill()
     assert running.line() == "got TERM"
+    eventually(lambda: states(gate, schedule) == ["doubt"], "in doubt after the grace")
 
 
 COUNTS = """
@@ -265,7 +268,7 @@ while True:
 """
 
 
-def test_the_command_has_the_terminal_and_ctrl_c_comes_once(gate: GateProcess, schedule: str) -> None:
+def test_the_command_has_the_terminal(gate: GateProcess, schedule: str) -> None:
     on_terminal = OnTerminal(gate.socket, *claims(schedule), *python(COUNTS))
     on_terminal.until(b"up True")
     on_terminal.type(b"\x03")
@@ -275,7 +278,18 @@ def test_the_command_has_the_terminal_and_ctrl_c_comes_once(gate: GateProcess, s
     on_terminal.close()
 
 
-def test_an_interrupt_of_a_process_comes_once_too(gate: GateProcess, schedule: str) -> None:
+def test_ctrl_c_is_not_passed_on_since_the_terminal_sends_it_to_the_command(gate: GateProcess, schedule: str) -> None:
+    """A command that has left our process group would get what is passed on, and nothing else."""
+    on_terminal = OnTerminal(gate.socket, *claims(schedule), *python(f"import os; os.setpgid(0, 0){COUNTS}"))
+    on_terminal.until(b"up True")
+    on_terminal.type(b"\x03")
+    on_terminal.until(b"^C")  # the echo comes after the signal
+    os.kill(on_terminal.pid, signal.SIGUSR1)
+    assert on_terminal.code() == 0
+    on_terminal.close()
+
+
+def test_an_interrupt_that_a_process_sends_is_passed_on(gate: GateProcess, schedule: str) -> None:
     on_terminal = OnTerminal(gate.socket, *claims(schedule), *python(COUNTS))
     on_terminal.until(b"up True")
     os.kill(on_terminal.pid, signal.SIGINT)
@@ -287,7 +301,7 @@ def test_an_interrupt_of_a_process_comes_once_too(gate: GateProcess, schedule: s
 
 def test_a_hangup_reaches_the_command(gate: GateProcess, schedule: str, tmp_path: Path) -> None:
     said = tmp_path / "said"
-    trap = f'trap "echo hung up > {said}; exit 7" HUP; echo up; while :; do sleep 0.01; done'
+    trap = f'trap "echo hung up > {said}; exit 7" HUP; echo up; for i in $(seq 1000); do sleep 0.01; done'
     on_terminal = OnTerminal(gate.socket, *claims(schedule), *shell(trap))
     on_terminal.until(b"up")
     on_terminal.close()

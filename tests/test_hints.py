@@ -39,8 +39,44 @@ def test_a_configuration_that_can_be_meant_gives_no_warning() -> None:
         last_start = "45m"
         [[fetch]]
         workers = ["w"]
+        [[send]]
+        schedules = ["*"]
+        pause = ["backup", "freeday 10:00-11:00"]
+        catch_up = "all"
+        catch_up_within = "14d"
     """
     assert warnings(text) == []
+
+
+# -- pauses
+
+
+def send(pause: list[str], more: str = "") -> str:
+    return f"[[send]]\nschedules = ['a', 'b:*']\npause = {pause}\n{more}"
+
+
+def test_a_pause_that_never_comes_and_one_that_never_ends() -> None:
+    assert warnings(send(["2025-01-01 00:00 .. 2025-01-02 00:00"])) == [
+        "send[0].pause: '2025-01-01 00:00 .. 2025-01-02 00:00' is never open in the next 400 days"
+    ]
+    assert warnings(send(["daily 00:00-24:00"])) == ["send[0].pause: nothing of a, b:* is ever sent: it always pauses"]
+
+
+def test_a_pause_that_ends_at_23_59() -> None:
+    assert warnings("[hours]\nlate = ['daily 22:00-23:59']\n" + send(["late"])) == [
+        "hours.late: 'daily 22:00-23:59' ends at 23:59, and leaves that minute out: write 24:00"
+    ]
+
+
+def test_holidays_may_be_used_by_a_pause_alone() -> None:
+    text = "[days]\nholidays = ['12-24']\n" + send(["holiday 00:00-24:00"])
+    assert warnings(text) == []
+
+
+def test_catching_up_further_back_than_the_ledger_remembers() -> None:
+    assert warnings(
+        "[store]\nkeep = '2d'\n" + send(["sat 10:00-11:00"], "catch_up = 'latest'\ncatch_up_within = '3d'")
+    ) == ["send[0].catch_up_within: 3d is longer than store.keep, 2d: what is older is not caught up with"]
 
 
 # -- nights

@@ -141,6 +141,8 @@ ERROR_FIELDS = {
     "UnknownPermit": "(permit: string)",
     "NoSuchRule": "(rule: string, known: []string)",
     "InvalidOverride": "(field: string, reason: string)",
+    "NoSuchPause": "(schedule: string, known: []string)",
+    "InvalidPause": "(field: string, reason: string)",
     "InvalidConfig": "(source: string, findings: []string)",
     "NotInDoubt": "(schedule: string, at: string, state: string)",
     "BadMessage": "(reason: string)",
@@ -328,6 +330,14 @@ TEXTS: list[tuple[errors.GateError, str]] = [
     (
         errors.InvalidOverride(field="until", reason="missing: an override has an end"),
         "invalid override: until: missing: an override has an end",
+    ),
+    (
+        errors.NoSuchPause(schedule="mail", known=["reports:*"]),
+        "no pause in force is of 'mail': there are those of reports:*",
+    ),
+    (
+        errors.InvalidPause(field="until", reason="missing: it has an end"),
+        "invalid pause: until: missing: it has an end",
     ),
     (
         errors.InvalidConfig(source="gate.toml", findings=["a: b", "c: d"]),

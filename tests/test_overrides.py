@@ -79,7 +79,7 @@ def test_auto_has_no_end() -> None:
 @pytest.mark.parametrize(
     ("until", "reason"),
     [
-        (None, "missing: an override has an end"),
+        (None, "missing: it has an end"),
         ("18:00", "'18:00' is not an RFC 3339 instant such as 2026-11-30T12:00:00Z"),
         (
             "2026-11-30T18:00:00",

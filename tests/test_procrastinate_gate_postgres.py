@@ -17,9 +17,11 @@ from procrastinate.jobs import DeleteJobCondition
 from procrastinate.periodic import PeriodicDeferrer, PeriodicRegistry
 
 from gate.interface import CheckIn
+from gate_client.places import ACQUIRE, BIND
 from procrastinate_gate import install
 from tests.support import tell
 from tests.support.fetch_gate import CHECK, FetchGate
+from tests.support.place_gate import PlaceGate
 from tests.support.postgres import PostgresServer
 from tests.support.procrastinate_app import Bench, Clocks, new_database, run, said, settled
 
@@ -32,6 +34,12 @@ EVENTS = "SELECT type::text FROM procrastinate_events ORDER BY id"
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[FetchGate]:
     with FetchGate(tmp_path / "gate.sock") as fake:
+        yield fake
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Iterator[PlaceGate]:
+    with PlaceGate(tmp_path / "places.sock", limit=2) as fake:
         yield fake
 
 
@@ -201,6 +209,78 @@ def test_a_worker_of_all_queues_is_put_back_by_the_queue_of_its_job(gate: FetchG
             assert await bench.rows(ATTEMPTS + " LIMIT 1") == [("todo", 0, None)]
 
     run(work, gate, dsn)
+
+
+@asynccontextmanager
+async def stuck_worker(bench: Bench, **options: Any) -> AsyncIterator[None]:
+    """A worker whose first fetch is stuck inside the block, and goes on after it."""
+
+    async def work() -> None:
+        async with bench.worker(**options):
+            await bench.until(lambda: bench.ended)
+
+    async with locked_jobs(bench) as stuck:
+        task = asyncio.create_task(work())
+        await stuck()
+        yield
+    await task
+
+
+def test_a_job_that_is_put_back_gives_its_place_back(
+    places: PlaceGate, dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def work(bench: Bench) -> None:
+        await bench.defer("one")
+        async with stuck_worker(bench):
+            assert len(places.held) == 1
+            places.close()
+            asyncio.get_running_loop().call_later(0.5, places.open)
+        assert any("is put back" in text for text in said(caplog))
+        assert await bench.rows(EVENTS) == [("deferred",), ("started",), ("succeeded",)]
+
+    run(work, places, dsn)
+    assert places.held == {}
+    assert len(places.asked(ACQUIRE)) >= 2
+
+
+def test_a_place_that_was_told_to_another_gate_is_good_for_the_queue_only_that_it_was_told_with(
+    places: PlaceGate, dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The gate was restarted between the acquire and the fetch: it may have given the place of another queue away."""
+    caplog.set_level(logging.INFO)
+
+    async def work(bench: Bench) -> None:
+        await bench.defer("one", queue="b")
+        async with stuck_worker(bench, queues=["a", "b"], fetch_job_polling_interval=0.1):
+            (permit,) = places.held
+            places.stop()
+            places.start()
+            await places.when(lambda: permit in places.held)
+            assert places.held[permit] == ("a", None)
+            await asyncio.sleep(0.1)
+        assert any("is put back" in text for text in said(caplog))
+
+    run(work, places, dsn)
+
+
+def test_a_limit_that_comes_while_a_fetch_is_stuck_holds_for_it(
+    places: PlaceGate, dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    places.answer = places.by_queues
+
+    async def work(bench: Bench) -> None:
+        await bench.defer("one")
+        async with stuck_worker(bench, fetch_job_polling_interval=0.1):
+            assert places.held == {}
+            places.answer = places.limited
+            places.say(None)
+        assert any("is put back" in text for text in said(caplog))
+
+    run(work, places, dsn)
+    assert len(places.asked(BIND)) == 1
 
 
 def test_a_database_that_fails_a_fetch_ends_the_worker_as_it_does_without_the_gate(gate: FetchGate, dsn: str) -> None:

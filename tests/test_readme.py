@@ -19,7 +19,7 @@ from gate.ctl.picture import Drawing
 from gate.fetchrules import FetchRules
 from gate.hints import hints
 from gate.ical import Calendar
-from gate.interface import OverrideIn, Steer, WeekIn, instant
+from gate.interface import CatchUp, OverrideIn, Steer, WeekIn, instant
 from gate.overrides import NO_OVERRIDES
 from gate.rules import SendPolicy
 from gate.settings import KEEP_DEFAULT
@@ -55,7 +55,9 @@ def test_the_configuration_is_valid_and_says_what_the_comments_say() -> None:
 
     (rule,) = read.send
     assert rule.schedules == ("shop:reports*",)
-    assert rule.policy == SendPolicy(on_doubt="resend", deadline=600.0, grace=2.0)
+    assert rule.policy == SendPolicy(
+        on_doubt="resend", deadline=600.0, grace=2.0, catch_up=CatchUp.LATEST, catch_up_within=3600.0
+    )
     assert (read.store_url, read.keep) == ("sqlite:", 14 * 86_400.0)
     assert read.control == config.Control(users=("deploy",), groups=("ops",))
 

@@ -88,11 +88,13 @@ class Play:
         known, offered = set(found.known), {again.at for again in found.again}
         start = found.since.replace(second=0, microsecond=0)
         missed = {start + n * MINUTE for n in range(40) if found.since <= start + n * MINUTE <= now - MINUTE} - known
-        assert all(at >= max(began, now - WITHIN) for at in missed | offered), "never back-filled"
+        minute = began.replace(second=0, microsecond=0)
+        assert all(at >= max(began, now - WITHIN) for at in missed), "never back-filled"
+        assert all(at >= max(minute, now - WITHIN) for at in offered), "never back-filled"
         assert not (missed | offered) & self.sent, "nothing that was sent is offered again"
         assert not missed & self.paused, "what was refused as paused is not offered again"
         assert not missed & self.released, "what has a record was not missed"
-        due = {at for at in self.released if at >= max(began, now - WITHIN)}
+        due = {at for at in self.released if at >= max(minute, now - WITHIN)}
         assert due <= offered, "what was released is offered until it is sent, or forgotten"
 
     def do(self, what: str, value: Any) -> None:

@@ -88,7 +88,7 @@ def test_a_gate_that_comes_back_in_time_is_asked(tmp_path: Path) -> None:
         await tick
 
     try:
-        assert len(run(work, ListSource(), socket=fake.path).broker.sent) == 1
+        assert len(run(work, ListSource(), socket=fake.path, timeout=0.5).broker.sent) == 1
     finally:
         fake.stop()
     assert len(fake.tokens(CONFIRM)) == 1
@@ -119,14 +119,14 @@ def test_a_store_that_comes_back_in_time_is_waited_for(fake: FakeGate) -> None:
 def test_a_store_that_stays_away_is_a_gate_away(fake: FakeGate, caplog: pytest.LogCaptureFixture) -> None:
     fake.answers[CLAIM] = lambda p: StoreUnavailable(retry_after=0.05)
     assert not run(one_tick, ListSource(), socket=fake.path, patience=0.12, timeout=0.1).broker.sent
-    assert 2 <= len(fake.calls) <= 4
+    assert 2 <= len(fake.asked(CLAIM)) <= 4
     assert "the ledger cannot be written now" in said(caplog, logging.ERROR)
 
 
 def test_a_question_that_the_gate_refuses_is_not_repeated(fake: FakeGate, caplog: pytest.LogCaptureFixture) -> None:
     fake.answers[CLAIM] = lambda p: InvalidClaim(field="schedule", reason="odd")
     assert not run(one_tick, ListSource(), socket=fake.path).broker.sent
-    assert len(fake.calls) == 1
+    assert len(fake.asked(CLAIM)) == 1
     assert "is not sent: invalid claim: schedule: odd" in said(caplog, logging.ERROR)
 
 
@@ -137,7 +137,7 @@ def test_a_fault_of_the_shim_itself_is_logged_and_sends_nothing(caplog: pytest.L
         async def claim(self, *args: Any, **options: Any) -> AsyncClaim:
             raise ZeroDivisionError("a fault")
 
-    assert not run(one_tick, ListSource(), gate=Broken("unused")).broker.sent
+    assert not run(one_tick, ListSource(), gate=Broken("unused"), timeout=0.05).broker.sent
     assert "Traceback" in caplog.text
     assert "is not sent: ZeroDivisionError('a fault')" in said(caplog, logging.ERROR)
 
@@ -165,7 +165,7 @@ def test_a_tick_that_is_not_due_is_never_given_the_present_minute(
 
     app = run(work, ListSource(), socket=fake.path, on_gate_down=policy)
     assert len(app.broker.sent) == (policy == "send")
-    assert not fake.calls
+    assert not fake.asked(CLAIM)
     assert "no minute of the 10 before" in said(caplog, logging.ERROR if policy == "hold" else logging.WARNING)
 
 
@@ -292,7 +292,7 @@ def test_a_minute_that_was_stepped_over_is_asked_for_first(first: str, fake: Fak
             assert about.trigger.at == (before if first == "send" else now)
 
     asyncio.run(main())
-    assert len(fake.calls) == (1 if first == "send" else 2)
+    assert len(fake.asked(CLAIM)) == (1 if first == "send" else 2)
 
 
 # ---- the real gate

@@ -34,12 +34,12 @@ def said(caplog: pytest.LogCaptureFixture, level: int) -> str:
 # ---- delegation
 
 
-def test_it_is_a_schedule_source_and_everything_else_of_the_inner_one() -> None:
+def test_it_is_a_schedule_source_and_everything_else_of_the_inner_one(fake: FakeGate) -> None:
     """Trap 11."""
     hooks = {name for name, _ in inspect.getmembers(ScheduleSource, inspect.isfunction) if not name.startswith("_")}
     assert hooks <= vars(GatedScheduleSource).keys(), "a hook that taskiq adds must be passed on too"
     inner = ListSource(scheduled())
-    source = GatedScheduleSource(inner)
+    source = GatedScheduleSource(inner, socket=fake.path)
     assert isinstance(source, ScheduleSource)
     assert source.seen is inner.seen
     with pytest.raises(AttributeError, match="nonsense"):
@@ -57,11 +57,14 @@ def test_it_is_a_schedule_source_and_everything_else_of_the_inner_one() -> None:
     assert inner.seen == ["startup", "shutdown"]
 
 
-def test_schedules_keep_their_ids_and_stay_the_same_objects() -> None:
+def test_schedules_keep_their_ids_and_stay_the_same_objects(fake: FakeGate) -> None:
     """Trap 12: sources find them by their ids again."""
     tasks = [scheduled(schedule_id="one"), scheduled(schedule_id="two")]
-    listed = asyncio.run(GatedScheduleSource(ListSource(*tasks)).get_schedules())
-    assert [id(task) for task in listed] == [id(task) for task in tasks]
+
+    async def work(app: App) -> None:
+        assert [id(task) for task in await app.source.get_schedules()] == [id(task) for task in tasks]
+
+    run(work, ListSource(*tasks), socket=fake.path)
 
 
 def test_coroutine_hooks_are_awaited(fake: FakeGate) -> None:
@@ -101,16 +104,18 @@ def test_wrong_arguments_are_refused(wrong: Any) -> None:
         GatedScheduleSource(ListSource(), **wrong)
 
 
-def test_an_id_in_use_twice_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_id_in_use_twice_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Trap 10: taskiq never sends the second of two schedules with one id, of whichever sources."""
 
     async def main() -> None:
-        one = GatedScheduleSource(ListSource(scheduled()))
-        two = GatedScheduleSource(ListSource(scheduled()))
+        nowhere: dict[str, Any] = {"socket": tmp_path / "none.sock", "timeout": 0.01}
+        one = GatedScheduleSource(ListSource(scheduled()), **nowhere)
+        two = GatedScheduleSource(ListSource(scheduled()), **nowhere)
         for _ in range(3):
             await one.get_schedules()
             await two.get_schedules()
-        twice = GatedScheduleSource(ListSource(scheduled(schedule_id="a"), scheduled(schedule_id="a", args=[1])))
+        both = ListSource(scheduled(schedule_id="a"), scheduled(schedule_id="a", args=[1]))
+        twice = GatedScheduleSource(both, **nowhere)
         await twice.get_schedules()
 
     asyncio.run(main())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gate.errors import CallError, GateError
 from gate.interface import Wire
-from gate.wire import PIPELINED_CALLS, ClientProtocol
+from gate.wire import PIPELINED_CALLS, ClientProtocol, encode_call
 from gate_client.core import GateUnreachable, Request
 from gate_client.sockets import connect
 
@@ -76,6 +76,11 @@ class Link(asyncio.Protocol):
         request.waiter = self._loop.create_future()
         self._transport.write(data)
         return True
+
+    def tell(self, method: str, parameters: Wire) -> None:
+        """Write a call that gets no answer; it comes to nothing if the connection is lost before it is read."""
+        if self.problem is None and self._transport is not None:
+            self._transport.write(encode_call(method, parameters, oneway=True))
 
     async def _room(self) -> None:
         turn: asyncio.Future[None] = self._loop.create_future()

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gate.errors import GateError
-from gate.interface import AcquireIn, AcquireOut, BindIn, HeldPermit, PermitIn, RestoreIn, RestoreOut
+from gate.interface import AcquireIn, AcquireOut, BindIn, HeldPermit, PermitIn, RestoreIn, RestoreOut, Wire
 from gate_client.aio import CLOSE_SECONDS, AsyncGate
 from gate_client.core import TIMEOUT_SECONDS, new_token, pauses, replied
 from gate_client.link import Asked, Link
@@ -54,8 +54,9 @@ class Places:
     at most. `late` is called when one is answered after that: it may be worth to ask again.
 
     From the first acquire until `close`, a connection of its own is kept up: a lost one is made anew within half a
-    second of the gate's return, and tells first of all what is held. Permits belong to the process: a forked child has
-    none.
+    second of the gate's return, and tells first of all what is held. Bind and Release get no answer: where one was lost
+    with its connection, the next one begins with what it would have changed, and what it does not name is free after
+    the gate's grace. Permits belong to the process: a forked child has none.
     """
 
     def __init__(
@@ -76,9 +77,8 @@ class Places:
 
     def _forget(self) -> None:
         self._held: dict[str, Place] = {}
-        self._owed: dict[str, Link | None] = {}
-        """Permits whose release the gate has not answered yet, and where it was written last."""
-        self._nothing_owed = asyncio.Event()
+        self._released: str | None = None
+        """The permit that was released last."""
 
     # ---- what is held
 
@@ -114,30 +114,28 @@ class Places:
         finally:
             if permit not in self._held and _may_be_granted(request):
                 request.late = self._answered_late
-                self._owe(permit)
+                self._give_back(permit)
 
     def bind(self, permit: str, queue: str, job: str | None = None) -> None:
         """A job of this queue was fetched. Never waits; does nothing for a permit that is not held."""
         if (place := self.held.get(permit)) is None:
             return
         self._held[permit] = replace(place, queue=queue, job=job)
-        # What cannot be written now is told when the connection is made anew.
-        self._connection.write(Asked(BIND, BindIn(permit=permit, queue=queue, job=job)))
+        self._connection.tell(BIND, BindIn(permit=permit, queue=queue, job=job))
 
     def release(self, permit: str) -> None:
         """Give the place back. Never waits; does nothing for a permit that is not held."""
         if permit in self.held:
             del self._held[permit]
-            self._owe(permit)
+            self._give_back(permit)
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Release all, and hang up when that is answered, after `timeout` seconds at most."""
         for permit in list(self.held):
             self.release(permit)
-        if self._owed and self._process == os.getpid():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    await self._nothing_owed.wait()
+        if self._released is not None and self._process == os.getpid():
+            with suppress(GateError):  # an answer to the last release says that all before it were read
+                await self._connection.call(RELEASE, PermitIn(permit=self._released), timeout=timeout)
         await self._connection.close(timeout)
 
     def _answered_late(self, request: Asked) -> None:
@@ -166,7 +164,6 @@ class Places:
             request = Asked(RESTORE, RestoreIn(worker=self.worker, permits=permits))
             request.late = self._restored
             link.write(request)
-        self._pay()
 
     def _restored(self, request: Asked) -> None:
         """One that is not taken back belongs to another process."""
@@ -175,29 +172,9 @@ class Places:
                 if one.permit not in request.result.kept:
                     self._held.pop(one.permit, None)
 
-    def _owe(self, permit: str) -> None:
-        self._owed[permit] = None
-        self._nothing_owed.clear()
-        self._pay()
-
-    def _pay(self) -> None:
-        """Write the releases that the connection has not seen."""
-        for permit, link in list(self._owed.items()):
-            if link is None or link.problem is not None:
-                request = Asked(RELEASE, PermitIn(permit=permit))
-                request.late = self._paid
-                if not self._connection.write(request):
-                    return
-                self._owed[permit] = request.link
-
-    def _paid(self, request: Asked) -> None:
-        if request.result is None:
-            return  # the connection was lost: the next one tells it again
-        if isinstance(request.parameters, PermitIn):
-            self._owed.pop(request.parameters.permit, None)
-        if not self._owed:
-            self._nothing_owed.set()
-        self._pay()
+    def _give_back(self, permit: str) -> None:
+        self._released = permit
+        self._connection.tell(RELEASE, PermitIn(permit=permit))
 
 
 def _may_be_granted(request: Asked) -> bool:
@@ -225,9 +202,10 @@ class Connection(AsyncGate):
         """Give the request its result, as `call` does."""
         await self._answer(request, timeout)
 
-    def write(self, request: Asked) -> bool:
-        """Write a request now; False if there is no connection, or no room."""
-        return self._loop is not None and self._link is not None and self._link.write(request)
+    def tell(self, method: str, parameters: Wire) -> None:
+        """Write a call that gets no answer, if there is a connection."""
+        if self._loop is not None and self._link is not None:
+            self._link.tell(method, parameters)
 
     async def _linked(self) -> Link:
         link = await super()._linked()

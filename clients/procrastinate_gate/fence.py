@@ -1,4 +1,4 @@
-"""A fetch that is put back when its hours end before it is committed.
+"""A fetch that is put back when its job may not start any more at the moment when it would be committed.
 
 A fetch may be blocked in the database for seconds, and so take a job long after its queue was closed. So the query
 runs in a transaction of ours on the connector's own pool, and the gate's answer is looked at once more right before
@@ -82,7 +82,7 @@ class FencedConnector(BaseConnector):
         except psycopg.Error as error:
             raise ConnectorException from error
         log.info(
-            "job %s of queue %s was fetched too late and is put back: its hours are over",
+            "job %s of queue %s was fetched too late and is put back: it may not start any more",
             row["id"],
             row["queue_name"],
             extra={"action": "gate_put_back", "job_id": row["id"], "queue": row["queue_name"]},

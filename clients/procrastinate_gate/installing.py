@@ -27,10 +27,12 @@ def install(
     `worker`: the name that the gate's rules know the workers by; without one $GATE_WORKER, else each worker's own
         (`--name`), else the host's.
     `on_gate_down`: what holds when the gate is away for 5 s and its last answer does not hold any more, which is after
-        its `until` and after 60 s at most: "closed" fetches nothing, "open" everything.
+        its `until` and after 60 s at most: "closed" fetches nothing, "open" everything. A worker to which a limit
+        (`at_once`, `needs`) applied when the gate last spoke fetches nothing without it, whatever this says.
     `periodic`: jobs of periodic tasks whose queue is closed. "keep" defers them as ever, "collapse" lets only the
         newest of each wait, "skip" defers none.
-    `timeout`: seconds that a fetch waits for the gate at most, when it has not answered yet.
+    `timeout`: seconds that a fetch waits for the gate at most: for its first answer, and for a place where a limit
+        applies.
 
     Opens nothing: the first fetch connects, so web processes and forks may have it installed too. Installed again, it
     takes the new settings for workers that start from then on. `app.with_connector` (deprecated) makes another app,

@@ -62,13 +62,11 @@ class Permits:
             return NONE
         if _whole(queues, answer):
             self._waits = False
-            self._waking.fetch_knows()
         return Leave(queues=narrowed(queues, answer.queues), permit=answer.permit)
 
     def place_told(self) -> None:
-        """The gate says that a place may be had: wake the worker if it waits for one, once."""
+        """The gate says that a place may be had: wake the worker if it waits for one."""
         if self._waits:
-            self._waits = False
             self._waking.wake()
 
     def allow(self, leave: Leave, queue: str, verdict: Verdict) -> bool:

@@ -24,6 +24,11 @@ class Limits(Struct, frozen=True, kw_only=True):
         """How long the scheduler can be kept waiting for a decision."""
         return self.max_wait + self.patience + self.timeout
 
+    @property
+    def listing(self) -> float:
+        """How long all answers about what was missed may take, of which each has `timeout`."""
+        return 2 * self.timeout
+
 
 class Question(Struct, frozen=True, kw_only=True):
     """Which occurrence of which schedule."""

@@ -14,8 +14,6 @@ from taskiq_gate.occurrence import MINUTE, Matches, floor
 
 NEWEST = 100
 """How many missed minutes of one schedule are sent later at most."""
-KNOWN_MAX = 2_000
-"""How many records a review tells of: where there are as many, those before the oldest of them are not told of."""
 
 
 class Span(Struct, frozen=True, kw_only=True):
@@ -81,7 +79,7 @@ def begin(before: Missing | None, trigger: str, since: datetime, known: Collecti
 
     That is another trigger, an earlier time than was looked at, or a clock that has been set back.
     """
-    start = _ceiling(max(since, min(known)) if len(known) >= KNOWN_MAX else since)
+    start = _ceiling(since)
     if before is None or before.trigger != trigger or start < before.start - MINUTE or before.end > floor(now):
         return Missing(trigger, start, start)
     before.start = start

@@ -1,10 +1,12 @@
-"""Occurrences that are offered to taskiq's loop once more: one-off schedules beside those of the source.
+"""Schedules that stand in for those of the source, under other ids.
 
-taskiq sends a one-off as soon as it lists it, and never the same schedule id again: each offer has an id of its own.
+An occurrence that was lost is offered to taskiq's loop as a one-off, which it sends as soon as it is listed, and never
+again under the same schedule id: each offer has one of its own.
 """
 
 from datetime import datetime
 from itertools import count
+from typing import Any
 
 from msgspec import Struct
 from pydantic import PrivateAttr
@@ -27,13 +29,12 @@ class Offer(Struct, frozen=True, kw_only=True):
     time: datetime
 
 
-class OfferedTask(ScheduledTask):
-    """An offer as taskiq sends it. `original`: its schedule as the source has it, for the source's own hooks."""
+class StandIn(ScheduledTask):
+    """A schedule as taskiq shall know it. `original`: as the source has it, for the source's own hooks."""
 
-    _offer: Offer = PrivateAttr()
     _original: ScheduledTask = PrivateAttr()
 
-    def __init__(self, offer: Offer, schedule: ScheduledTask, task_id: str | None) -> None:
+    def __init__(self, schedule: ScheduledTask, task_id: str | None, schedule_id: str, **triggers: Any) -> None:
         """`task_id`: the one that its user gave to the schedule."""
         super().__init__(
             task_name=schedule.task_name,
@@ -41,15 +42,10 @@ class OfferedTask(ScheduledTask):
             args=list(schedule.args),
             kwargs=dict(schedule.kwargs),
             task_id=task_id,
-            schedule_id=_fresh_id(offer, schedule),
-            time=offer.time,
+            schedule_id=schedule_id,
+            **triggers,
         )
-        self._offer = offer
         self._original = schedule.model_copy(update={"labels": dict(schedule.labels), "task_id": task_id})
-
-    @property
-    def offer(self) -> Offer:
-        return self._offer
 
     @property
     def original(self) -> ScheduledTask:
@@ -62,6 +58,35 @@ class OfferedTask(ScheduledTask):
         self.args = self._original.args
         self.kwargs = self._original.kwargs
         self.labels = dict(self._original.labels)
+
+
+class OfferedTask(StandIn):
+    """An offer as taskiq sends it."""
+
+    _offer: Offer = PrivateAttr()
+
+    def __init__(self, offer: Offer, schedule: ScheduledTask, task_id: str | None) -> None:
+        at = offer.trigger.at or offer.time
+        schedule_id = f"{schedule.schedule_id}@{at:%Y-%m-%dT%H:%MZ}#{next(_numbers)}"
+        super().__init__(schedule, task_id, schedule_id, time=offer.time)
+        self._offer = offer
+
+    @property
+    def offer(self) -> Offer:
+        return self._offer
+
+
+def renamed(schedule: ScheduledTask, task_id: str | None, generation: int) -> StandIn:
+    """The same schedule under an id that taskiq has not seen, so that it does not remember when it ran."""
+    return StandIn(
+        schedule,
+        task_id,
+        f"{schedule.schedule_id}@{generation}",
+        cron=schedule.cron,
+        cron_offset=schedule.cron_offset,
+        interval=schedule.interval,
+        time=schedule.time,
+    )
 
 
 def trigger_of(schedule: ScheduledTask, at: datetime) -> Trigger | None:
@@ -77,9 +102,4 @@ def trigger_of(schedule: ScheduledTask, at: datetime) -> Trigger | None:
 
 def source_task(task: ScheduledTask) -> ScheduledTask:
     """The task that the source's own hooks know."""
-    return task.original if isinstance(task, OfferedTask) else task
-
-
-def _fresh_id(offer: Offer, schedule: ScheduledTask) -> str:
-    at = offer.trigger.at or offer.time
-    return f"{schedule.schedule_id}@{at:%Y-%m-%dT%H:%MZ}#{next(_numbers)}"
+    return task.original if isinstance(task, StandIn) else task

@@ -50,16 +50,18 @@ POLICIES = {
 class Recovery:
     """Remembers what could not be asked for, finds what was missed, and says what to offer again."""
 
-    def __init__(self, name: str, limits: Limits, sends: Sends) -> None:
+    def __init__(self, name: str, limits: Limits, sends: Sends, clock: Callable[[], datetime]) -> None:
         self.name = name
         self._limits = limits
+        self._clock = clock
         self._sends = sends
+        sends.lost = self.not_sent
         self._missing: dict[str, Missing] = {}
         """By key."""
         self._problems: dict[tuple[str, datetime], str] = {}
         """Why this process did not send a minute."""
         self._pending: dict[tuple[str, bool], Offer] = {}
-        """One-offs and intervals that wait, or could not be asked for; by key and whether it is the one-off."""
+        """One-offs and intervals that wait, or were not sent; by key and whether it is the one-off."""
         self._untold: dict[tuple[str, datetime | None], Question] = {}
         """What was sent without the gate."""
         self._tries: dict[tuple[str, Trigger], int] = {}
@@ -71,14 +73,14 @@ class Recovery:
 
     # ---- what the hooks tell
 
-    def not_asked(self, question: Question, why: str, now: datetime) -> None:
-        """The gate was away, and nothing was sent."""
+    def not_sent(self, question: Question, why: str) -> None:
+        """It was not sent: the gate was away, or the broker. taskiq has no further tick for a one-off."""
         trigger = question.trigger
         if trigger.every is None and not trigger.once:
             if trigger.at is not None:
                 _remember(self._problems, (question.key, trigger.at), why)
             return
-        self._pending[question.key, trigger.once] = Offer(key=question.key, trigger=trigger, reason=why, time=now)
+        self._pend(question, self._clock(), why)
 
     def answered(self, question: Question) -> None:
         """The gate has decided."""
@@ -88,8 +90,11 @@ class Recovery:
         """It is not due yet. A cron has its next minute for that, or is found to have missed this one."""
         trigger = question.trigger
         if trigger.every is not None or trigger.once:
-            offer = Offer(key=question.key, trigger=trigger, reason=why, time=until)
-            self._pending[question.key, trigger.once] = offer
+            self._pend(question, until, why)
+
+    def _pend(self, question: Question, until: datetime, why: str) -> None:
+        key, trigger = question.key, question.trigger
+        self._pending[key, trigger.once] = Offer(key=key, trigger=trigger, reason=why, time=until)
 
     def sent_unasked(self, question: Question) -> None:
         """It was sent without the gate, which shall know of it."""
@@ -97,20 +102,18 @@ class Recovery:
 
     # ---- at each listing
 
-    async def offers(
-        self, gate: AsyncGate, schedules: Mapping[str, ScheduledTask], clock: Callable[[], datetime]
-    ) -> list[Offer]:
+    async def offers(self, gate: AsyncGate, schedules: Mapping[str, ScheduledTask]) -> list[Offer]:
         """What is to be sent besides the schedules themselves (by key). A gate that is away changes nothing."""
         self._forget(schedules)
         try:
-            async with asyncio.timeout(self._limits.timeout):
+            async with asyncio.timeout(self._limits.listing):
                 await self._tell_what_was_sent(gate)
                 gates_now, reviews = await review(gate, self.name, schedules, self._limits.timeout)
         except (GateError, TimeoutError) as error:
             self._warn(error)
-            return [offer for offer in self._pending.values() if offer.time > clock()]
+            return [offer for offer in self._pending.values() if offer.time > self._clock()]
         self._away = False
-        now = min(gates_now, clock())
+        now = min(gates_now, self._clock())
         known = {key: schedules[key] for key in reviews if key in schedules}
         searched = await self._search(known, reviews, now)
         await self._tell_what_was_missed(gate, known, reviews, searched)
@@ -139,7 +142,9 @@ class Recovery:
         for number, key in enumerate([*keys[start:], *keys[:start]]):
             known = set(reviews[key].known)
             missing = self._begun(key, schedules[key], reviews[key], now)
-            matches, until = _matches(schedules[key]), self._until(key, known, now)
+            # What is being asked for here has no record yet, and is not missed.
+            asked_for = {at for at in self._sends.minutes(key) - known if at >= missing.end}
+            matches, until = _matches(schedules[key]), min([floor(now), *asked_for])
             while missing.end < until and left > 0:
                 try:
                     looked = missing.look(matches, known, until, min(turn, left))
@@ -163,11 +168,6 @@ class Recovery:
         self._missing[key] = missing
         return missing
 
-    def _until(self, key: str, known: set[datetime], now: datetime) -> datetime:
-        """Before which minute it can be said what was missed: what is being asked for here is not."""
-        asked_for = self._sends.minutes(key) - known
-        return min([floor(now), *asked_for])
-
     async def _tell_what_was_missed(
         self,
         gate: AsyncGate,
@@ -181,7 +181,7 @@ class Recovery:
             if self._missing[key].to_miss(reviews[key].catch_up) is not None
         ]
         try:
-            async with asyncio.timeout(self._limits.timeout):
+            async with asyncio.timeout(self._limits.listing):
                 told = await tell_missed(gate, losses, self._limits.timeout)
         except TimeoutError:
             return
@@ -252,7 +252,7 @@ class Recovery:
         if not self._away:
             self._away = True
             level = logging.INFO if isinstance(error, MethodNotFound) else logging.WARNING
-            why = str(error) or f"no answer within {self._limits.timeout:g} s"
+            why = str(error) or f"no answers within {self._limits.listing:g} s"
             log.log(level, "%s: what was missed is not known: %s", self.name, why)
 
     def _warn_of_cron(self, schedule: ScheduledTask, error: Exception) -> None:

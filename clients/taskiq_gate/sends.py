@@ -53,10 +53,10 @@ class UnderWay(NamedTuple):
 class Sends:
     """All sends of one source."""
 
-    def __init__(self, limits: Limits, lost: Callable[[Question, str], None]) -> None:
-        """`lost` is called with what was not sent, where no claim tells the gate of it, and why."""
+    def __init__(self, limits: Limits) -> None:
+        self.lost: Callable[[Question, str], None] = lambda question, why: None
+        """Called with what was not sent, and why."""
         self._limits = limits
-        self._lost = lost
         self._asking: set[asyncio.Task[Any]] = set()
         self._open: dict[asyncio.Task[Any], Send] = {}
         self._under_way: dict[asyncio.Task[Any], UnderWay] = {}
@@ -144,8 +144,8 @@ class Sends:
         else:
             how = f"failed: {cause}"
         log.error("%s was not sent: the send %s", send.what, how, exc_info=cause)
-        if send.claim is None and send.question is not None:
-            self._lost(send.question, f"the send {how}")
+        if send.question is not None:
+            self.lost(send.question, f"the send {how}")
         self._release(send)
 
     def _release(self, send: Send) -> None:

@@ -1,15 +1,11 @@
 """The wrapper around a schedule source of taskiq."""
 
 import asyncio
-import inspect
 import logging
 import os
-import re
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
-from weakref import WeakValueDictionary
 
 from taskiq import ScheduledTask, ScheduleSource
 from taskiq.cli.scheduler.run import is_cron_task_now, to_tz_aware
@@ -20,8 +16,9 @@ from gate.interface import Decision
 from gate_client import AsyncClaim, AsyncGate
 from taskiq_gate import identity
 from taskiq_gate.asking import Limits, Question, decide
+from taskiq_gate.listing import ClockWatch, Listing, finished
 from taskiq_gate.occurrence import Asked, NoOccurrence, Trigger, trigger
-from taskiq_gate.offers import OfferedTask, source_task
+from taskiq_gate.offers import OfferedTask, StandIn, renamed, source_task
 from taskiq_gate.recovery import Recovery
 from taskiq_gate.sends import Send, Sends
 
@@ -36,13 +33,10 @@ LEVELS = {
     Decision.LATE: logging.WARNING,
 }
 TASK_IDS_MAX = 10_000
-STALE_MAX = 60
-"""How many listings in a row a source may fail before its last good list is no longer used."""
-_ENDS_THE_LOOP = re.compile(r"\*/0+(?!\d)")
-"""pycron divides by the step, and taskiq's loop dies of it."""
-
-_names: "WeakValueDictionary[str, GatedScheduleSource]" = WeakValueDictionary()
-"""The wrappers of this process by name."""
+LISTING_SECONDS = 60.0
+"""How often the schedules are listed when taskiq does not, because the clock was set back."""
+WATCH_SECONDS = 5.0
+"""How often the clock is looked at."""
 
 
 class GatedScheduleSource(ScheduleSource):
@@ -93,21 +87,21 @@ class GatedScheduleSource(ScheduleSource):
         self._make_gate: Callable[[], AsyncGate] = lambda: AsyncGate(socket, holder=holder, timeout=timeout)
         self._given_gate = gate
         self._own_gate: tuple[asyncio.AbstractEventLoop, AsyncGate] | None = None
-        self._sends = Sends(self._limits, self._not_asked)
-        self._keys: dict[str, str] = {}
-        """The key of each listed schedule, by its id."""
+        self._sends = Sends(self._limits)
         self._asked: dict[str, Asked] = {}
         """What was asked for, by key."""
         self._task_ids: dict[str, str] = {}
         """The task ids that are our work, by schedule id: the task object is the same at every tick."""
-        self._warned: set[str] = set()
         self._stopping = False
-        self._last: list[ScheduledTask] | None = None
-        """What `source` listed last."""
-        self._failures = 0
-        """How often it has failed to since."""
-        self.name = _named(self, name, type(source).__name__)
-        self._recovery = Recovery(self.name, self._limits, self._sends)
+        self._listing = Listing(source, name)
+        self.name = self._listing.name
+        self._recovery = Recovery(self.name, self._limits, self._sends, _now)
+        self._clock_watch = ClockWatch(_now)
+        self._watching: asyncio.Task[None] | None = None
+        self._generation = 0
+        """How often it was found set back."""
+        self._live: list[ScheduledTask] = []
+        """The list that taskiq's loop goes through."""
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute == "_inner":  # not made yet: a copy, or a subclass that is being built
@@ -121,11 +115,14 @@ class GatedScheduleSource(ScheduleSource):
 
     async def startup(self) -> None:
         self._stopping = False
-        await _finished(self._inner.startup())
+        await finished(self._inner.startup())
 
     async def shutdown(self) -> None:
         """Let sends that are under way end, release what was not sent, then shut `source` down."""
         self._stopping = True
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
         try:
             await self._sends.finish()
             if self._given_gate is not None:
@@ -136,32 +133,30 @@ class GatedScheduleSource(ScheduleSource):
         except Exception:
             log.exception("%s: the gate could not be told that this scheduler stops", self.name)
         finally:
-            await _finished(self._inner.shutdown())
+            await finished(self._inner.shutdown())
 
     async def get_schedules(self) -> list[ScheduledTask]:
         """What `source` lists, and what it lost before: one-offs that are sent at once."""
-        schedules = await self._list()
-        try:
-            schedules = self._listed(schedules)
-            return [*schedules, *await self._offers(schedules)]
-        except Exception:
-            log.exception("%s: listing the schedules failed for a reason of its own", self.name)
-            return schedules
+        self._clock_watch.begin()
+        self._live = await self._listed()
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch())
+        return self._live
 
     async def add_schedule(self, schedule: ScheduledTask) -> None:
-        await _finished(self._inner.add_schedule(schedule))
+        await finished(self._inner.add_schedule(schedule))
 
     async def delete_schedule(self, schedule_id: str) -> None:
-        await _finished(self._inner.delete_schedule(schedule_id))
+        await finished(self._inner.delete_schedule(schedule_id))
 
     # ---- the two hooks
 
     async def pre_send(self, task: ScheduledTask) -> None:
         """Claim the occurrence; raises ScheduledTaskCancelledError if it shall not be sent."""
-        now = datetime.now(UTC)
+        now = _now()
         task.task_id = self._users_task_id(task)
-        await _finished(self._inner.pre_send(source_task(task)))
-        if isinstance(task, OfferedTask):
+        await finished(self._inner.pre_send(source_task(task)))
+        if isinstance(task, StandIn):
             task.take_over()
         if self._stopping:
             raise ScheduledTaskCancelledError
@@ -177,7 +172,7 @@ class GatedScheduleSource(ScheduleSource):
             asked.note(question.trigger, now)
         except asyncio.CancelledError:
             if question is not None:
-                self._not_asked(question, "the send was cancelled before the gate had decided")
+                self._recovery.not_sent(question, "the send was cancelled before the gate had decided")
             raise
         except (GateError, NoOccurrence) as error:
             self._without_gate(task, question, str(error))
@@ -199,7 +194,7 @@ class GatedScheduleSource(ScheduleSource):
                 await self._sends.confirm(send)
         except Exception:
             log.exception("%s: %s was sent, but is not confirmed", self.name, task.task_name)
-        await _finished(self._inner.post_send(source_task(task)))
+        await finished(self._inner.post_send(source_task(task)))
 
     # ---- asking
 
@@ -207,7 +202,8 @@ class GatedScheduleSource(ScheduleSource):
         if isinstance(task, OfferedTask):
             title = identity.title(task.original)
             return Question(key=task.offer.key, title=title, trigger=task.offer.trigger), Asked()
-        key = self._keys.get(task.schedule_id) or identity.base_key(self.name, task)
+        task = source_task(task)
+        key = self._listing.key(task)
         asked = self._asked.setdefault(key, Asked())
         due = _trigger(task, now, asked)
         asked.note(due, now)
@@ -238,7 +234,7 @@ class GatedScheduleSource(ScheduleSource):
     async def _clean_up(self, task: ScheduledTask) -> None:
         """A one-off that was sent before is deleted by the hook that its source has for that."""
         try:
-            await _finished(self._inner.post_send(task))
+            await finished(self._inner.post_send(task))
             log.warning("%s: the one-off %s was sent before: it is removed", self.name, task.schedule_id)
         except Exception:
             log.exception("%s: a one-off that was sent could not be removed", self.name)
@@ -248,15 +244,12 @@ class GatedScheduleSource(ScheduleSource):
         if self._on_gate_down == "hold":
             log.error("%s is not sent: %s", what, why)
             if question is not None:
-                self._not_asked(question, why)
+                self._recovery.not_sent(question, why)
             raise ScheduledTaskCancelledError
         log.warning("%s is sent without a claim: %s", what, why)
         if question is not None and question.trigger.at is not None:
             self._set_task_id(task, question.key, question.trigger.at)
         self._sends.begin(Send(str(what), question))
-
-    def _not_asked(self, question: Question, why: str) -> None:
-        self._recovery.not_asked(question, why, datetime.now(UTC))
 
     def _users_task_id(self, task: ScheduledTask) -> str | None:
         """The id that its user gave to the task; those that were our work are not."""
@@ -269,55 +262,56 @@ class GatedScheduleSource(ScheduleSource):
 
     # ---- listing
 
-    async def _list(self) -> list[ScheduledTask]:
-        """What `source` lists; while it fails, what it listed last: taskiq would take a failure for an empty list."""
+    async def _listed(self, generation: int = 0) -> list[ScheduledTask]:
+        """What taskiq shall go through; under ids that it has not seen yet, if there is a `generation`."""
+        schedules = await self._listing.read()
+        shown = schedules
+        if generation:
+            shown = [renamed(schedule, self._users_task_id(schedule), generation) for schedule in schedules]
         try:
-            self._last, self._failures = list(await _finished(self._inner.get_schedules())), 0
+            by_key = {self._listing.key(schedule): schedule for schedule in schedules}
+            self._forget(by_key)
+            offers = await self._recovery.offers(self._gate(), by_key)
+            tasks = [(offer, by_key[offer.key]) for offer in offers]
+            return [*shown, *(OfferedTask(offer, task, self._users_task_id(task)) for offer, task in tasks)]
         except Exception:
-            self._failures += 1
-            if self._last is None or self._failures > STALE_MAX:
-                raise
-            if self._failures == 1:
-                text = "%s: the schedules cannot be listed: those that were listed before stay in force"
-                log.warning(text, self.name, exc_info=True)
-        return self._last
+            log.exception("%s: looking for what was missed failed for a reason of its own", self.name)
+            return list(shown)
 
-    async def _offers(self, schedules: list[ScheduledTask]) -> list[ScheduledTask]:
-        by_key = {self._keys[schedule.schedule_id]: schedule for schedule in schedules}
-        offers = await self._recovery.offers(self._gate(), by_key, lambda: datetime.now(UTC))
-        return [OfferedTask(offer, by_key[offer.key], self._users_task_id(by_key[offer.key])) for offer in offers]
-
-    def _listed(self, schedules: list[ScheduledTask]) -> list[ScheduledTask]:
-        """Name the schedules, before taskiq touches their labels, and leave out what would end its loop."""
-        safe = [schedule for schedule in schedules if not self._deadly(schedule)]
-        self._keys = identity.keys(self.name, safe)
-        known = set(self._keys.values())
-        self._asked = {key: asked for key, asked in self._asked.items() if key in known}
+    def _forget(self, by_key: dict[str, ScheduledTask]) -> None:
+        """What is not listed any more."""
+        self._asked = {key: asked for key, asked in self._asked.items() if key in by_key}
         if len(self._task_ids) > TASK_IDS_MAX:
-            self._task_ids = {id_: mine for id_, mine in self._task_ids.items() if id_ in self._keys}
-        self._warn_of_repeated_ids(safe)
-        return safe
+            ids = {schedule.schedule_id for schedule in by_key.values()}
+            self._task_ids = {id_: mine for id_, mine in self._task_ids.items() if id_ in ids}
 
-    def _deadly(self, schedule: ScheduledTask) -> bool:
-        if schedule.cron is None or not _ENDS_THE_LOOP.search(schedule.cron):
-            return False
-        text = "%s: %s has the cron %r, a step of 0, which would end the scheduler: it is left out"
-        self._warn(f"deadly {schedule.cron}", text, self.name, schedule.task_name, schedule.cron)
-        return True
+    async def _watch(self) -> None:
+        """taskiq's loop stands still when the clock is set back, until the time is reached again that it had seen.
 
-    def _warn_of_repeated_ids(self, schedules: list[ScheduledTask]) -> None:
-        """taskiq remembers what ran by schedule id alone: of two with one id, it never sends the second."""
-        ids = Counter(schedule.schedule_id for schedule in schedules)
-        wrappers = [other for other in list(_names.values()) if other is not self]
-        others = {id_ for other in wrappers for id_ in other._keys}  # noqa: SLF001 - of this very class
-        for id_ in (id_ for id_, times in ids.items() if times > 1 or id_ in others):
-            text = "%s: the schedule id %r is in use twice, so taskiq sends only one of the two"
-            self._warn(f"id {id_}", text, self.name, id_)
+        It neither sends nor lists meanwhile. But it goes through the list that it was given, so that is renewed.
+        """
+        generation = 0
+        while True:
+            await asyncio.sleep(LISTING_SECONDS if generation else WATCH_SECONDS)
+            live = self._live
+            if not self._clock_watch.set_back():
+                generation = 0
+                continue
+            if not generation:
+                generation = self._generation = self._generation + 1
+                text = "%s: the clock was set back: taskiq stands still until it has caught up, and is gone round"
+                log.warning(text, self.name)
+            try:
+                listed = await self._listed(generation)
+            except Exception:
+                log.exception("%s: the schedules cannot be listed", self.name)
+                continue
+            if live is self._live:
+                live[:] = listed
 
-    def _warn(self, about: str, text: str, *values: object) -> None:
-        if about not in self._warned:
-            self._warned.add(about)
-            log.error(text, *values)
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 def _trigger(task: ScheduledTask, now: datetime, asked: Asked) -> Trigger:
@@ -330,24 +324,3 @@ def _trigger(task: ScheduledTask, now: datetime, asked: Asked) -> Trigger:
         every=None if task.interval is None else identity.seconds(task.interval),
         time=None if task.time is None else to_tz_aware(task.time).astimezone(UTC),
     )
-
-
-def _named(source: GatedScheduleSource, name: str | None, base: str) -> str:
-    """Register a wrapper under its name, or under the first free one that its source's class gives."""
-    if name is not None:
-        if not name or len(name.encode()) > 128:
-            raise ValueError(f"name is {name!r}: 1 to 128 bytes are allowed")
-        if name in _names:
-            log.warning("two sources have the name %r: schedules that are alike count as one", name)
-        _names[name] = source
-        return name
-    number = 1
-    while (free := base if number == 1 else f"{base}-{number}") in _names:
-        number += 1
-    _names[free] = source
-    return free
-
-
-async def _finished(result: Any) -> Any:
-    """What a hook gives, be it a coroutine or not."""
-    return await result if inspect.isawaitable(result) else result

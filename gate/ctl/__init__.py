@@ -11,6 +11,7 @@ claimed.py   the occurrence that a command is the send of
 placed.py    the place that a command runs in
 command.py   a command that runs as if nobody stood between
 signals.py   signals as events
+sends.py     what a status says of the send side
 files.py     answers from a configuration file, without a gate
 marks.py     the week of a rule, minute by minute: what pictures draw
 captions.py  what stands beside a picture

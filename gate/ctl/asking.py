@@ -22,7 +22,14 @@ HINTS = {
     errno.ENOENT: START_IT,
     errno.ECONNREFUSED: START_IT,
 }
-WRONG_USAGE = (errors.InvalidParameter, errors.InvalidWorker, errors.InvalidOverride, errors.NoSuchRule)
+WRONG_USAGE = (
+    errors.InvalidParameter,
+    errors.InvalidWorker,
+    errors.InvalidOverride,
+    errors.NoSuchRule,
+    errors.InvalidPause,
+    errors.NoSuchPause,
+)
 BUSY = "it may hang or be busy: look at its log"
 
 

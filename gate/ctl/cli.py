@@ -8,6 +8,7 @@ from gate.ctl.asking import socket_option
 from gate.ctl.check import check
 from gate.ctl.demo import demo
 from gate.ctl.history import history
+from gate.ctl.pause import pause, resume
 from gate.ctl.reload import reload
 from gate.ctl.resend import resend
 from gate.ctl.run import run as run_command
@@ -27,7 +28,22 @@ def cli() -> None:
     """Inspect and steer the schedule gate."""
 
 
-for command in (status, why, week, check, open_rules, close_rules, auto, reload, history, resend, run_command, demo):
+for command in (
+    status,
+    why,
+    week,
+    check,
+    open_rules,
+    close_rules,
+    auto,
+    pause,
+    resume,
+    reload,
+    history,
+    resend,
+    run_command,
+    demo,
+):
     cli.add_command(command)
 
 

@@ -8,24 +8,24 @@ from rich.table import Column
 from rich.text import Text
 
 from gate.ctl import output
-from gate.interface import PlaceInfo, PoolInfo, StatusOut, WaitingInfo
+from gate.interface import PlaceInfo, PoolInfo, WaitingInfo
 
 
-def parts(reply: StatusOut) -> Iterator[RenderableType]:
+def parts(pools: Sequence[PoolInfo], now: datetime) -> Iterator[RenderableType]:
     """The part of a status that is about limits; nothing where there is none."""
-    if not reply.pools:
+    if not pools:
         return
-    yield output.heading(f"limits: {len(reply.pools)}")
+    yield output.heading(f"limits: {len(pools)}")
     columns = [
         output.folding("limit of"),
         output.number("taken"),
         output.number("limit"),
-        output.until_column(reply.now),
+        output.until_column(now),
         Column("why"),
     ]
-    yield output.table(columns, (_limit(pool, reply.now) for pool in reply.pools))
-    yield from _places(reply)
-    yield from _waiting(reply)
+    yield output.table(columns, (_limit(pool, now) for pool in pools))
+    yield from _places(pools, now)
+    yield from _waiting(pools, now)
 
 
 def _limit(pool: PoolInfo, now: datetime) -> Sequence[output.Cell]:
@@ -35,29 +35,29 @@ def _limit(pool: PoolInfo, now: datetime) -> Sequence[output.Cell]:
     return output.safe(pool.pool), taken, limit, output.until(pool.until, now), output.safe(pool.reason)
 
 
-def _places(reply: StatusOut) -> Iterator[RenderableType]:
+def _places(pools: Sequence[PoolInfo], now: datetime) -> Iterator[RenderableType]:
     """One line for each permit, though it may hold places of several limits."""
     held: dict[str, tuple[PlaceInfo, list[str]]] = {}
-    for pool in reply.pools:
+    for pool in pools:
         for place in pool.places:
             held.setdefault(place.permit, (place, []))[1].append(pool.pool)
     yield output.heading(f"places taken: {len(held)}")
     columns = [output.folding("worker"), output.folding("queue"), output.folding("job"), output.folding("limit of")]
     columns += [output.whole("since"), output.number("pid")]
     if held:
-        yield output.table(columns, (_place(place, pools, reply.now) for place, pools in held.values()))
+        yield output.table(columns, (_place(place, names, now) for place, names in held.values()))
 
 
-def _place(place: PlaceInfo, pools: Sequence[str], now: datetime) -> Sequence[output.Cell]:
+def _place(place: PlaceInfo, names: Sequence[str], now: datetime) -> Sequence[output.Cell]:
     queue = Text("reserved", style="cyan") if place.queue is None else output.safe(place.queue)
     since = output.when(place.since, now)
-    return output.safe(place.worker), queue, output.safe(place.job or ""), _joined(pools), since, str(place.pid)
+    return output.safe(place.worker), queue, output.safe(place.job or ""), _joined(names), since, str(place.pid)
 
 
-def _waiting(reply: StatusOut) -> Iterator[RenderableType]:
+def _waiting(pools: Sequence[PoolInfo], now: datetime) -> Iterator[RenderableType]:
     """Who was refused a place, in the order of their turns at each limit."""
     waiting: dict[WaitingInfo, list[str]] = {}
-    for pool in reply.pools:
+    for pool in pools:
         for waiter in pool.waiting:
             waiting.setdefault(waiter, []).append(pool.pool)
     yield output.heading(f"waiting for a place: {len(waiting)}")
@@ -66,11 +66,11 @@ def _waiting(reply: StatusOut) -> Iterator[RenderableType]:
         yield output.table(
             columns,
             (
-                (output.safe(w.worker), _joined(pools), output.when(w.since, reply.now), str(w.pid))
-                for w, pools in waiting.items()
+                (output.safe(w.worker), _joined(names), output.when(w.since, now), str(w.pid))
+                for w, names in waiting.items()
             ),
         )
 
 
-def _joined(pools: Sequence[str]) -> str:
-    return ", ".join(output.safe(pool) for pool in pools)
+def _joined(names: Sequence[str]) -> str:
+    return ", ".join(output.safe(name) for name in names)

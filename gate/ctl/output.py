@@ -23,7 +23,13 @@ from gate.interface import Reply, State, rfc3339
 PIPE_COLUMNS = 10_000
 ROOMY_COLUMNS = 110
 NARROW = 15
-STYLES = {State.CLAIMED: "yellow", State.SENT: "green", State.DOUBT: "bold red", State.RELEASED: "cyan"}
+STYLES = {
+    State.CLAIMED: "yellow",
+    State.SENT: "green",
+    State.DOUBT: "bold red",
+    State.RELEASED: "cyan",
+    State.MISSED: "magenta",
+}
 WORDS = {State.DOUBT: "in doubt"}
 
 Cell = str | Text

@@ -10,13 +10,11 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from gate import durations
-from gate.ctl import limits, output
+from gate.ctl import limits, output, sends
 from gate.ctl.asking import ask, socket_given, socket_option
 from gate.interface import (
-    OccurrenceInfo,
     OverrideInfo,
     RuleInfo,
-    ScheduleInfo,
     StatusIn,
     StatusOut,
     Steer,
@@ -50,11 +48,10 @@ def parts(reply: StatusOut, socket: str | None) -> Iterator[RenderableType]:
     yield from _warnings(reply)
     yield from _rules(reply)
     yield from _overrides(reply)
-    yield from limits.parts(reply)
+    yield from limits.parts(reply.pools, reply.now)
     yield from _watchers(reply)
     if reply.store.healthy or reply.schedules_total:
-        yield from _schedules(reply)
-        yield from _doubts(reply, socket)
+        yield from sends.parts(reply, socket)
     else:
         yield output.heading("schedules and doubts: unknown while the store fails")
     yield from _holders(reply)
@@ -169,43 +166,6 @@ def _cut(shown: int, total: int) -> str:
 
 def _open(*, is_open: bool) -> Text:
     return Text("open", style="green") if is_open else Text("closed", style="yellow")
-
-
-def _schedules(reply: StatusOut) -> Iterator[RenderableType]:
-    shown = len(reply.schedules)
-    cut = f", the {shown} used last" if shown < reply.schedules_total else ""
-    yield output.heading(f"schedules: {reply.schedules_total}{cut}")
-    columns = [output.folding("schedule"), output.whole("last"), output.whole("state"), output.folding("by")]
-    if output.piped():
-        columns.append(output.folding("id"))
-    if shown:
-        yield output.table(columns, (_schedule(info, reply.now) for info in reply.schedules))
-
-
-def _schedule(info: ScheduleInfo, now: datetime) -> Sequence[output.Cell]:
-    """The id has a column of its own in a pipe, where each schedule is one line."""
-    last = (output.when(info.at, now), output.state(info.state), output.safe(info.by))
-    if output.piped():
-        return (output.safe(info.title or info.schedule), *last, output.safe(info.schedule))
-    return (output.named(info.title, info.schedule), *last)
-
-
-def _doubts(reply: StatusOut, socket: str | None) -> Iterator[RenderableType]:
-    shown = len(reply.doubts)
-    cut = f", the newest {shown}" if shown < reply.doubts_total else ""
-    yield output.heading(f"in doubt: {reply.doubts_total}{cut}")
-    if not shown:
-        return
-    columns = [output.folding("schedule"), output.whole("occurrence"), output.folding("by"), output.words("why")]
-    yield output.table(columns, (_doubt(info, reply.now) for info in reply.doubts))
-    yield Text("\nNobody knows whether these were sent. Each of these commands allows a new send of one:")
-    for info in reply.doubts:
-        command = output.resend_command(info.schedule, info.at, socket)
-        yield Text(command, no_wrap=True, overflow="ignore")  # in one line, to be copied
-
-
-def _doubt(info: OccurrenceInfo, now: datetime) -> tuple[str, str, str, str]:
-    return output.safe(info.title or info.schedule), output.when(info.at, now), output.safe(info.by), info.reason
 
 
 def _holders(reply: StatusOut) -> Iterator[RenderableType]:

@@ -14,6 +14,7 @@ sockets, and answer the same bytes. The machine should have nothing else to do: 
     peers.py       the servers that the gate is compared with
     claimers.py    asyncio applications that claim: by the gate, by Redis
     processes.py   starts and stops all of these, and only these
+    permits.py     procrastinate workers under a limit, gated, and without a gate
     rounds.py      what is measured in a round
     footprint.py   import, idle CPU, memory, start
     goals.py       the goals, and what was measured for them

@@ -17,6 +17,7 @@ PARTS = {
     "applications": "G6",
     "rows": "G7",
     "windows": "G14",
+    "permits": "G10",
     "footprint": "G11 G12 G13 G15",
 }
 

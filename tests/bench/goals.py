@@ -62,6 +62,11 @@ def _seconds(result: Result) -> float:
     return result.seconds
 
 
+def _median_rate(result: Result) -> float:
+    """Per second, by the median: a few stumbles of a database do not count."""
+    return 1e6 / result.p50
+
+
 def _check(server: str, connections: int) -> Key:
     return Key("check", server, Shape(connections))
 
@@ -96,6 +101,9 @@ def _ratios() -> Iterator[Ratio]:
         yield Ratio(g6, _claim("gate", n), _application("redis", n), _rate)
     g7 = Goal("G7", f"claims/s, {ROWS} connections: full ledger of empty", True, 0.7, 0.85)
     yield Ratio(g7, Key("rows", "full", ROWS), Key("rows", "empty", ROWS), _rate)
+    for server, floor, goal in (("limited", 0.85, 0.95), ("gated", 0.95, 0.99)):
+        g10 = Goal("G10", f"empty jobs/s of a procrastinate worker, {server}: of one without a gate", True, floor, goal)
+        yield Ratio(g10, Key("job", server, Shape(1)), Key("job", "no gate", Shape(1)), _median_rate)
     g14 = Goal("G14", "is it open and until when, per second: of croniter's get_prev and get_next", True, 50.0, 300.0)
     yield Ratio(g14, Key("window", "gate", Shape(1)), Key("window", "croniter", Shape(1)), _rate)
 

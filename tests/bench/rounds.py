@@ -3,10 +3,11 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bench import ledgers, peers, windows
+from tests.bench import ledgers, peers, permits, windows
 from tests.bench.frames import GET_INFO, Shape
 from tests.bench.loadgen import Result
 from tests.bench.processes import Bench, Target, answer_to, answer_to_claim
@@ -20,7 +21,7 @@ SYNCS = 200
 
 
 class Key(NamedTuple):
-    """What was measured: check, storm, claim, application, rows or window; of which server; how it was asked."""
+    """What was measured: check, storm, claim, application, rows, window or job; of which server; how it was asked."""
 
     what: str
     server: str
@@ -50,6 +51,7 @@ class Rounds:
             "applications": self._applications,
             "rows": self._tables,
             "windows": self._windows,
+            "permits": self._permits,
         }
 
     def run(self, parts: Iterable[str]) -> None:
@@ -150,6 +152,17 @@ class Rounds:
             what="window",
             shape=Shape(1),
         )
+
+    def _permits(self) -> None:
+        with permits.servers(self._bench) as running:
+            measure = partial(permits.measure, running, seconds=self._bench.pace.seconds)
+            self._turn(
+                ("limited", lambda: measure("a")),
+                ("gated", lambda: measure("b")),
+                ("no gate", lambda: measure("b", gated=False)),
+                what="job",
+                shape=Shape(1),
+            )
 
 
 def _later(measure: Callable[..., Result], *arguments: str | int | Shape | Target) -> Callable[[], Result]:

@@ -16,6 +16,7 @@ WORDS = {
     "application": "claim by an asyncio application",
     "rows": "claim, ledger full or empty",
     "window": "hours: state and next change",
+    "job": "empty job, start to start",
 }
 
 
@@ -53,7 +54,7 @@ def _plain(key: Key, results: list[Result]) -> tuple[str, str, str, str, str, st
     p50 = median(result.p50 for result in results)
     p99 = median(result.p99 for result in results)
     cpu = median(result.cpu for result in results)
-    counted = f"{cpu:.0f}" if key.what != "application" else f"{cpu:.0f} (application)"
+    counted = f"{cpu:.0f}" if key.what not in ("application", "job") else f"{cpu:.0f} ({key.what})"
     return WORDS[key.what], str(key.shape), key.server, f"{rate:,.0f}", f"{p50:,.0f}", f"{p99:,.0f}", counted
 
 

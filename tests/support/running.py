@@ -15,8 +15,8 @@ from typing import Any, Self
 from tests.support.gate_process import PATIENCE, GateProcess
 from tests.support.gatectl import COMMAND, ROOT
 
-TRAP = 'trap "echo got $0; exit 7" $0; echo up; while :; do sleep 0.01; done'
-"""For sh -c: says "up", and ends with 7 at the signal that $0 names."""
+TRAP = 'trap "echo got $0; exit 7" $0; echo up; for i in $(seq 1000); do sleep 0.01; done; exit 8'
+"""For sh -c: says "up", and ends with 7 at the signal that $0 names, or at last with 8."""
 UNTIL_READ = "echo up; read line; exit ${line:-0}"
 """For sh -c: says "up", and ends with the code that it is told."""
 
@@ -94,7 +94,10 @@ class Running:
                 self.process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-        self.process.communicate()
+                self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()  # whoever has outlived it may have the other ends
 
 
 class OnTerminal:
@@ -123,5 +126,11 @@ class OnTerminal:
         os.close(self._terminal)
 
     def code(self) -> int:
-        """Wait until it has ended."""
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        """Wait until it has ended; kill it if it does not."""
+        end = time.monotonic() + PATIENCE
+        while (found := os.waitpid(self.pid, os.WNOHANG))[0] == 0 and time.monotonic() < end:
+            time.sleep(0.005)
+        if found[0] == 0:
+            os.kill(self.pid, signal.SIGKILL)
+            found = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(found[1])
