@@ -34,6 +34,7 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     places.py      P  which permits are held: by id, pool, process and connection
     offers.py      P  whether there is room, and whom a free place is offered to
     permits.py     P  who may run a job now: reserve, bind, release, restore
+    poolinfo.py    P  limits and places for people
     wallclock.py   P  instants in words
     explain.py     P  a verdict in words
     hints.py       P  warnings: what a configuration can hardly mean
@@ -52,6 +53,8 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     pausing.py        pauses of a running gate, and orders to pause
     review.py         Review and Missed: what schedulers may have missed
     processes.py      which process is which, and whether it lives
+    placemarks.py     what of places is on disk
+    waking.py         calls at an instant of the wall clock
     placing.py        Acquire, Bind, Release, Restore: permits, processes, and what of them is on disk
     fetch.py          Check and Watch: who watches what, edges, overrides
     reload.py         reads a configuration with the calendars, users and zones that it names
@@ -59,6 +62,7 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     reactor.py        one trio task that reads and writes all connections
     server.py         what each method does
     control.py        io.schedulegate.Control: inspecting and steering, and who may
+    story.py          what is known of one occurrence
     status.py         the parts of a status, as they go over the wire
     service.py        the parts of a running gate, put together
     peer.py           who is at the other end of a connection (SO_PEERCRED)

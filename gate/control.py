@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from gate import errors, explain, interface, peer, status
+from gate import errors, explain, interface, peer, status, story
 from gate.engine import Engine, Request
 from gate.fetch import FetchEngine, Who
 from gate.interface import NotAnInstant, instant
@@ -82,6 +82,7 @@ class Control:
             "io.schedulegate.Control.History": self._history,
             "io.schedulegate.Control.Resend": self._resend,
             "io.schedulegate.Control.Why": self._why,
+            "io.schedulegate.Control.Story": self._story,
             "io.schedulegate.Control.Week": self._week,
             "io.schedulegate.Control.Override": self._override,
             "io.schedulegate.Control.Pause": self._pause,
@@ -179,8 +180,34 @@ class Control:
         except (errors.InvalidWorker, errors.InvalidParameter) as error:
             request.fail(error)
         else:
-            places = [] if answer.rule is None else self._fetch.placing.words(answer.rule)
+            places = (
+                []
+                if answer.rule is None
+                else self._fetch.placing.words(answer.rule, None if asked.at is None else answer.at)
+            )
             request.reply(replace(answer, words=[*answer.words, *places]))
+
+    def _story(self, request: Request, asked: interface.StoryIn) -> None:
+        try:
+            at = None if asked.at is None else instant(asked.at)
+        except NotAnInstant:
+            request.fail(errors.InvalidParameter(parameter="at"))
+            return
+
+        def answer(found: story.Found) -> interface.StoryOut:
+            now, engine = self._now(), self._engine
+            paused = self._pausing.paused(asked.schedule, now)
+            return interface.StoryOut(
+                now=now,
+                at=found.at,
+                occurrence=None if found.known is None else status.occurrence_info(found.known),
+                refusals=story.told(engine.tallies.refusals(asked.schedule, found.at)),
+                policy=story.policy_words(engine.policy(asked.schedule)),
+                paused=None if paused is None else paused.reason,
+            )
+
+        look_up = partial(story.look_up, asked.schedule, at)
+        self.large(request, partial(self._engine.query, look_up), answer)
 
     def _week(self, request: Request, asked: interface.WeekIn) -> None:
         config, rules, ordered = self._reloader.current.config, self._fetch.rules, self._fetch.overrides

@@ -6,7 +6,7 @@ changes: at the edge of a window, by an override, by another configuration, afte
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -15,12 +15,16 @@ from msgspec.structs import replace
 
 from gate import errors, overrides
 from gate.asked import Asked, check_names, check_session
-from gate.engine import Timer
+from gate.engine import Request, Timer
 from gate.fetchrules import FetchRules, Verdict
 from gate.interface import CheckIn, CheckOut, OverrideIn, OverrideOut, Reply, Steer, WatchIn
+from gate.moments import earliest
 from gate.overrides import Overrides
+from gate.permit import Choice
 from gate.placing import Placing
+from gate.processes import pid_of
 from gate.stores.base import Store
+from gate.waking import WakeUp
 from gate.wire import Slot
 
 log = logging.getLogger("gate.fetch")
@@ -29,11 +33,6 @@ NOTES = "override"
 """The kind of the store's notes that hold overrides."""
 KEPT = timedelta(days=7)
 """How long an override that has ended stays: a clock that was set forward by mistake is set back again."""
-LONGEST_HOP_SECONDS = 60.0
-"""A wait for an edge is cut into hops, since the wall clock may be slewed meanwhile."""
-LAST_HOP_SECONDS = 0.5
-SHORTEST_HOP_SECONDS = 0.0005
-
 Key = tuple[str, tuple[str, ...] | None]
 
 
@@ -80,7 +79,8 @@ class FetchEngine:
 
     `query`: asks the store in its thread; what is given as its second argument gets the outcome, or the exception.
     `noted`: what the store's notes say that processes held. `flush`: writes all answers that were made.
-    `unread_bytes`: a watcher that leaves more unread is not told any more.
+    `failed`: answers a request after the store failed. `unread_bytes`: a watcher that leaves more unread is not told
+    any more.
     """
 
     def __init__(
@@ -92,25 +92,24 @@ class FetchEngine:
         after: Callable[[float, Callable[[], None]], Timer],
         query: Callable[[Callable[[Store], Any], Callable[[Any], None]], None],
         flush: Callable[[], None],
+        failed: Callable[[Request | None, Exception], None],
         unread_bytes: int,
     ) -> None:
         self.rules = rules
         self.overrides = ordered
         self.asked = Asked()
         self._now = now
-        self._after = after
         self._query = query
         self._flush = flush
         self._unread_bytes = unread_bytes
         self._groups: dict[Key, Group] = {}
         self._watching: dict[Watcher, Group] = {}
         self._sessions: dict[tuple[str, str], Watcher] = {}
-        """Watchers by process and session."""
-        self._edge: datetime | None = None
-        self._timer: Timer | None = None
+        """Watchers by process ("" for those that cannot be told) and session."""
+        self._edge = WakeUp(now, after, self._at_edge)
         self._orders: deque[Callable[[], bool]] = deque()
         """Overrides that wait for their turn; the first is being written down."""
-        self.placing = Placing(self, noted, now, after, query, flush)
+        self.placing = Placing(self, noted, now, after, query, flush, failed)
 
     # -- what workers ask
 
@@ -118,7 +117,9 @@ class FetchEngine:
         """Answer `io.schedulegate.Fetch.Check`; raises InvalidWorker."""
         check_names(asked.worker, asked.queues)
         self.asked.note(asked.worker, asked.queues)
-        return self._answer(asked.worker, asked.queues, self._now())
+        now = self._now()
+        answer = self._answer(asked.worker, asked.queues, now)
+        return self._placed(answer, self._choices(answer, asked.worker, asked.queues, now), "", "", now)
 
     def watch(self, watcher: Watcher, slot: Slot, asked: WatchIn) -> None:
         """Answer `io.schedulegate.Fetch.Watch`: with `more`, now and at every change; raises InvalidWorker."""
@@ -128,11 +129,14 @@ class FetchEngine:
             reason = "this connection watches already, and answers come in order: watch on a connection of its own"
             raise errors.InvalidWorker(field="session", reason=reason)
         self.asked.note(asked.worker, asked.queues)
-        answer = self._answer(asked.worker, asked.queues, self._now())
+        now = self._now()
+        answer = self._answer(asked.worker, asked.queues, now)
         streams = slot.call is not None and slot.call.more and not slot.call.oneway
         if streams:
             self._join(watcher, slot, asked, answer)
-        watcher.reply(slot, answer, continues=streams)
+        choices = self._choices(answer, asked.worker, asked.queues, now)
+        placed = self._placed(answer, choices, self.placing.process_of(watcher), asked.session, now)
+        watcher.reply(slot, placed, continues=streams)
 
     def _join(self, watcher: Watcher, slot: Slot, asked: WatchIn, answer: CheckOut) -> None:
         queues = None if asked.queues is None else tuple(asked.queues)
@@ -145,12 +149,14 @@ class FetchEngine:
         self._watching[watcher] = group
         watcher.watching = True
         watcher.session = asked.session
-        self._sessions[self.placing.process_of(watcher), asked.session] = watcher
-        if answer.until is not None and (self._edge is None or answer.until < self._edge):
+        self._sessions[self._session(self.placing.process_of(watcher), asked.session)] = watcher
+        if answer.until is not None and (self._edge.instant is None or answer.until < self._edge.instant):
             self._arm()
 
     def hung_up(self, watcher: Watcher) -> None:
         """A connection closed."""
+        if watcher.watching:
+            self.placing.permits.leave(self.placing.process_of(watcher), watcher.session)
         self._leave(watcher)
         self.placing.hung_up(watcher)
 
@@ -160,56 +166,90 @@ class FetchEngine:
         if group is None:
             return
         watcher.watching = False
-        process = self.placing.process_of(watcher)
-        if self._sessions.get((process, watcher.session)) is watcher:
-            del self._sessions[process, watcher.session]
-            self.placing.permits.leave(process, watcher.session)
+        session = self._session(self.placing.process_of(watcher), watcher.session)
+        if self._sessions.get(session) is watcher:
+            del self._sessions[session]
         del group.watchers[watcher]
         if not group.watchers:
             del self._groups[group.worker, group.queues]
 
-    def offered(self, process: str, session: str) -> None:
-        """A place is kept for a worker that was refused: it is told, though nothing else has changed."""
-        watcher = self._sessions.get((process, session))
-        if watcher is not None:
-            group = self._watching[watcher]
-            self._say(watcher, group.watchers[watcher], replace(group.answer, place=True))
+    def offered(self, sessions: list[tuple[str, str]]) -> None:
+        """Places are kept for workers that were refused, by process and session: they are told, and nobody else."""
+        found = [self._sessions.get(self._session(*session)) for session in sessions]
+        groups: dict[Group, set[Watcher]] = {}
+        for watcher in found:
+            if watcher is not None:
+                groups.setdefault(self._watching[watcher], set()).add(watcher)
+        for group, offered in groups.items():
+            answer = self._answer(group.worker, group.queues, self._now())
+            if answer != group.answer:  # an edge is here, and its timer will go off at any moment
+                self._tell(group, answer, offered)
+            else:
+                for watcher in offered:
+                    self._say(watcher, group.watchers[watcher], replace(answer, place=True))
+
+    def _session(self, process: str, session: str) -> tuple[str, str]:
+        return (process if pid_of(process) else "", session)
 
     def watchers(self) -> Iterator[tuple[Watcher, Group]]:
         """Who watches, and what."""
         yield from self._watching.items()
 
     def _answer(self, worker: str, queues: Iterable[str] | None, now: datetime) -> CheckOut:
+        """What all who ask this are answered; where a limit applies, `place` is for each of them."""
         asked = None if queues is None else tuple(queues)
-        verdict = self.rules.answer(worker, asked, now, self.overrides)
-        limited = self.placing.limited(worker, asked, now)
-        return _reply(verdict, limited=limited, place=not limited or self.placing.place(worker, asked, now))
+        return _reply(self.rules.answer(worker, asked, now, self.overrides))
+
+    def _choices(
+        self, answer: CheckOut, worker: str, queues: Sequence[str] | None, now: datetime
+    ) -> tuple[Choice, ...]:
+        """What could be granted; nothing where no limit applies, and nobody needs to be granted anything."""
+        return self.placing.choices(worker, queues, now) if answer.limited else ()
+
+    def _placed(
+        self, answer: CheckOut, choices: tuple[Choice, ...], process: str, session: str, now: datetime
+    ) -> CheckOut:
+        """The answer for one who asks."""
+        if not answer.limited or not self.placing.place(choices, process, session, now):
+            return answer
+        return replace(answer, place=True)
 
     # -- what changes answers
 
     def take(self, rules: FetchRules) -> None:
         """Answer by these rules from now on, and tell all whose answer that changes."""
         self.rules = rules
+        self.placing.take(rules)
         self._tell_all(self._now())
 
     def jumped(self) -> None:
         """The clock was set, or the machine slept: everybody is told anew, whether anything changed or not."""
         now = self._now()
+        self.placing.changed()
         for group in list(self._groups.values()):
             self._tell(group, self._answer(group.worker, group.queues, now))
-        self._changed()
+        self._flush()
+        self._arm()
 
     def _tell_all(self, now: datetime) -> None:
+        self.placing.changed()  # those who wait for a place come before those who do not yet
         for group in list(self._groups.values()):
             answer = self._answer(group.worker, group.queues, now)
-            if replace(answer, place=group.answer.place) != group.answer:  # who gets a free place is told alone
+            if answer != group.answer:
                 self._tell(group, answer)
-        self._changed()
+        self._flush()
+        self._arm()
 
-    def _tell(self, group: Group, answer: CheckOut) -> None:
-        group.answer = answer
+    def _tell(self, group: Group, answer: CheckOut, offered: Container[Watcher] = ()) -> None:
+        """Tell all of a group. `offered`: those for whom a place is kept."""
+        group.answer, now = answer, self._now()
+        choices = self._choices(answer, group.worker, group.queues, now)
         for watcher, slot in list(group.watchers.items()):
-            self._say(watcher, slot, answer)
+            if watcher in offered:
+                placed = replace(answer, place=True)
+            else:
+                placed = self._placed(answer, choices, self.placing.process_of(watcher), watcher.session, now)
+            self._say(watcher, slot, placed)
 
     def _say(self, watcher: Watcher, slot: Slot, answer: CheckOut) -> None:
         if watcher.backlog > self._unread_bytes:
@@ -219,30 +259,14 @@ class FetchEngine:
             watcher.reply(slot, answer, continues=True)
 
     def _arm(self) -> None:
-        """Wake at the next edge, never before it."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        edges = (group.answer.until for group in self._groups.values())
-        self._edge = min((edge for edge in edges if edge is not None), default=None)
-        if self._edge is not None:
-            left = (self._edge - self._now()).total_seconds()
-            hop = min(left / 2, LONGEST_HOP_SECONDS) if left > LAST_HOP_SECONDS else left
-            self._timer = self._after(max(hop, SHORTEST_HOP_SECONDS), self._wake)
+        self._edge.at(earliest(group.answer.until for group in self._groups.values()))
 
-    def _wake(self) -> None:
-        self._timer = None
+    def _at_edge(self) -> None:
         now = self._now()
-        if self._edge is None or now < self._edge:
-            self._arm()
-            return
+        self.placing.changed()
         for group in list(self._groups.values()):
             if group.answer.until is not None and group.answer.until <= now:
                 self._tell(group, self._answer(group.worker, group.queues, now))
-        self._changed()
-
-    def _changed(self) -> None:
-        self.placing.changed()
         self._flush()
         self._arm()
 
@@ -295,14 +319,14 @@ class FetchEngine:
         self._go_on()
 
 
-def _reply(verdict: Verdict, *, limited: bool, place: bool) -> CheckOut:
+def _reply(verdict: Verdict) -> CheckOut:
     return CheckOut(
         open=verdict.open,
         queues=None if verdict.queues is None else list(verdict.queues),
         excluded=None if verdict.excluded is None else list(verdict.excluded),
         until=verdict.until,
-        limited=limited,
-        place=place,
+        limited=verdict.limited,
+        place=not verdict.limited,
         reason=verdict.reason,
     )
 

@@ -32,7 +32,7 @@ class FetchLimits:
 
     def __init__(self, rules: FetchRules) -> None:
         self.rules = rules
-        self._limited = {rule_pool(rule.name): rule for rule in rules.rules if rule_pools(rule)}
+        self._limited = {rule_pool(rule.name): rule for rule in rules.rules if rule.limited}
         self._known: dict[str, _Known] = {}
 
     @property
@@ -109,9 +109,7 @@ class FetchLimits:
 
 def rule_pools(rule: FetchRule) -> tuple[str, ...]:
     """The pools in which a job of a rule counts."""
-    if rule.at_once is None and not rule.needs:
-        return ()
-    return (rule_pool(rule.name), *map(resource_pool, rule.needs))
+    return (rule_pool(rule.name), *map(resource_pool, rule.needs)) if rule.limited else ()
 
 
 def _choice(rule: FetchRule | None, queues: tuple[str, ...]) -> Choice:

@@ -3,7 +3,7 @@
 The first rule that covers worker and queue decides. An override over it beats its hours.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 
@@ -30,12 +30,13 @@ UNCOVERED = -1
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """The answer to Check, as `io.schedulegate.Fetch.varlink` explains it."""
+    """The answer to Check, as `io.schedulegate.Fetch.varlink` explains it, without `place`."""
 
     open: bool
     queues: tuple[str, ...] | None
     excluded: tuple[str, ...] | None
     until: datetime | None
+    limited: bool
     reason: str
 
 
@@ -156,6 +157,13 @@ class FetchRules:
         parts = [*cover.parts.items(), *([] if cover.rest is None else [(cover.rest, (EVERYTHING,))])]
         return [(None if index == UNCOVERED else self.rules[index], decided) for index, decided in parts]
 
+    def fetchable(
+        self, worker: str, queues: Sequence[str] | None, allowed: Container[str]
+    ) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+        """`queues` and `excluded` of an answer where some rules allow a start, by name ("" for what none covers)."""
+        cover = self._cover(worker, None if queues is None else tuple(queues))
+        return _fetchable(cover, lambda index: ("" if index == UNCOVERED else self.rules[index].name) in allowed)
+
     # -- which rules
 
     def _cover(self, worker: str, queues: tuple[str, ...] | None) -> _Cover:
@@ -257,26 +265,32 @@ def _overridden(rule: FetchRule, table: Timetable, order: Override, now: datetim
 
 
 def _verdict(cover: _Cover, states: dict[int, RuleState]) -> Verdict:
-    queues, excluded = _all_queues(cover, states) if cover.queues is None else (_named_queues(cover, states), None)
+    queues, excluded = _fetchable(cover, lambda index: states[index].open)
     is_open = queues is None or bool(queues)
     return Verdict(
         open=is_open,
         queues=queues,
         excluded=excluded,
         until=earliest(state.until for state in states.values()),
+        limited=any(state.rule is not None and state.rule.limited for state in states.values()),
         reason=_reason(_deciding_first(states.values(), is_open)),
     )
 
 
-def _named_queues(cover: _Cover, states: dict[int, RuleState]) -> tuple[str, ...]:
+def _fetchable(cover: _Cover, is_open: Callable[[int], bool]) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+    """`queues` and `excluded` of an answer. `is_open`: whether a rule allows a start, by its index."""
+    return _all_queues(cover, is_open) if cover.queues is None else (_named_queues(cover, is_open), None)
+
+
+def _named_queues(cover: _Cover, is_open: Callable[[int], bool]) -> tuple[str, ...]:
     """The open ones of those asked for, in the order of the question."""
-    if all(state.open for state in states.values()):
+    if all(map(is_open, cover.parts)):
         return tuple(dict.fromkeys(cover.queues or ()))
-    fetchable = {queue for index, queues in cover.parts.items() if states[index].open for queue in queues}
+    fetchable = {queue for index, queues in cover.parts.items() if is_open(index) for queue in queues}
     return tuple(queue for queue in dict.fromkeys(cover.queues or ()) if queue in fetchable)
 
 
-def _all_queues(cover: _Cover, states: dict[int, RuleState]) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+def _all_queues(cover: _Cover, is_open: Callable[[int], bool]) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
     """`queues` and `excluded` where all were asked for.
 
     Where the rest is closed, `excluded` holds what an earlier rule takes out of an open pattern.
@@ -285,13 +299,13 @@ def _all_queues(cover: _Cover, states: dict[int, RuleState]) -> tuple[tuple[str,
     closed: list[str] = []
     closed_before_a_glob = 0
     for index, patterns in cover.parts.items():
-        if states[index].open:
+        if is_open(index):
             fetchable += patterns
             if any(map(is_glob, patterns)):
                 closed_before_a_glob = len(closed)
         else:
             closed += patterns
-    if cover.rest is not None and states[cover.rest].open:
+    if cover.rest is not None and is_open(cover.rest):
         return None, tuple(closed) or None
     return tuple(fetchable), tuple(closed[:closed_before_a_glob]) or None
 

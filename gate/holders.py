@@ -61,6 +61,10 @@ class Holders:
         """Processes that have not said yet what they hold."""
         return [process for process, holder in self._holders.items() if holder.unsaid is not None]
 
+    def counted(self) -> list[Process]:
+        """Processes that hold something, or may."""
+        return [name for name, holder in self._holders.items() if holder.permits or holder.unsaid is not None]
+
     def record(self, process: Process) -> Record | None:
         """What has to be written since a process holds more than the disk says; None if nothing has."""
         holder = self.of(process)

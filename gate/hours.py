@@ -82,6 +82,11 @@ class FetchRule(Struct, frozen=True, kw_only=True):
     ramp: Ramp | None = None
     timezone: str = "UTC"
 
+    @property
+    def limited(self) -> bool:
+        """Whether a job of it needs a place."""
+        return self.at_once is not None or bool(self.needs)
+
 
 class Resource(Struct, frozen=True, kw_only=True):
     """One `[[resource]]` table: a limit that several rules share."""

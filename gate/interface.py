@@ -414,6 +414,29 @@ class WhyOut(Reply, frozen=True, kw_only=True):
     words: list[str]
 
 
+class StoryIn(Wire, frozen=True, kw_only=True):
+    schedule: str
+    at: str | None = None
+
+
+class RefusalInfo(Reply, frozen=True, kw_only=True):
+    when: Instant
+    at: Instant
+    holder: str
+    decision: Decision
+    reason: str
+    observed: bool
+
+
+class StoryOut(Reply, frozen=True, kw_only=True):
+    now: Instant
+    at: Instant | None
+    occurrence: OccurrenceInfo | None
+    refusals: list[RefusalInfo]
+    policy: str
+    paused: str | None
+
+
 class WeekIn(Wire, frozen=True, kw_only=True):
     rule: str | None = None
     start: str | None = None
@@ -495,6 +518,7 @@ METHODS: dict[str, Method] = {
     "io.schedulegate.Control.History": Method(HistoryIn, HistoryOut),
     "io.schedulegate.Control.Resend": Method(ResendIn, Done),
     "io.schedulegate.Control.Why": Method(WhyIn, WhyOut),
+    "io.schedulegate.Control.Story": Method(StoryIn, StoryOut),
     "io.schedulegate.Control.Week": Method(WeekIn, WeekOut),
     "io.schedulegate.Control.Override": Method(OverrideIn, OverrideOut),
     "io.schedulegate.Control.Pause": Method(PauseIn, PauseOut),

@@ -9,7 +9,7 @@ from gate.moments import earliest
 from gate.permit import Ask, Choice
 from gate.places import Places
 from gate.pools import Limits, slot
-from gate.waitlist import Connection, Key, Needs, Offer, Waiter, Waitlist
+from gate.waitlist import Connection, Key, Needs, Offer, Process, Waiter, Waitlist
 
 OFFER_SECONDS = 1.0
 """How long a free place is kept for the one who was woken for it."""
@@ -30,6 +30,14 @@ class Offers:
     def __iter__(self) -> Iterator[Waiter]:
         """All who wait, in order."""
         return iter(self._waiting)
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    def waiting_of(self, process: Process) -> int:
+        """How many of them are of a process."""
+        return self._waiting.of_process(process)
 
     # -- room
 

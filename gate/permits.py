@@ -7,7 +7,7 @@ A permit belongs to its process, not to its connection: when a connection closes
 process takes them back (`restore`), or is dead and its grace is over.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -17,10 +17,14 @@ from gate.offers import OFFER_SECONDS, Offers
 from gate.permit import Answer, Ask, Bound, Choice, Held, Permit, PoolStatus, Restored, Tick, pools_of
 from gate.places import Places
 from gate.pools import Limits
-from gate.waitlist import Connection, Process
+from gate.waitlist import Connection, Process, Waiter
 
 GRACE_SECONDS = 2.0
 """How long places stay taken whose process is dead, cannot be told, or did not name them when it restored."""
+MOST = 10_000
+"""How many permits and waiters there may be over all."""
+MOST_OF_PROCESS = 1_000
+"""How many of them may be of one process."""
 
 
 class Permits:
@@ -50,10 +54,12 @@ class Permits:
         self._dying.pop(ask.process, None)
         self._settle(limits, now)
         key = (ask.process, ask.session)
+        if self._offers.get(key) is None and (full := self._too_many(ask.process)):
+            return Answer(permit=None, granted=(), left_out=ask.choices, reason=full)
         mine, unheard = self._offers.promised_to(key), self._unheard(now)
         granted, left_out = list[Choice](), list[Choice]()
         for choice in ask.choices:
-            fits = not choice.pools or (not unheard and self._offers.has_room(choice.pools, mine, limits, now))
+            fits = self._fits(choice, mine, unheard, limits, now)
             (granted if fits else left_out).append(choice)
         reason, until = self._offers.shortage(left_out, mine, limits, now)
         if unheard:
@@ -66,6 +72,22 @@ class Permits:
             reason = reason or "no queue was asked for"
             return Answer(permit=None, granted=(), left_out=tuple(left_out), reason=reason, until=until)
         return self._reserve(ask, tuple(granted), tuple(left_out), limits, now)
+
+    def peek(self, choices: Iterable[Choice], process: Process, session: str, limits: Limits, now: datetime) -> bool:
+        """Whether somebody who asks now would be granted something."""
+        mine, unheard = self._offers.promised_to((process, session)), self._unheard(now)
+        return any(self._fits(choice, mine, unheard, limits, now) for choice in choices)
+
+    def _fits(self, choice: Choice, mine: frozenset[str], unheard: int, limits: Limits, now: datetime) -> bool:
+        return not choice.pools or (not unheard and self._offers.has_room(choice.pools, mine, limits, now))
+
+    def _too_many(self, process: Process) -> str:
+        """Why no more can be remembered; "" if it can."""
+        if len(self._places) + len(self._offers) >= MOST:
+            return f"{MOST} permits and waiters are known, and no more may be"
+        if self._places.held_by(process) + self._offers.waiting_of(process) >= MOST_OF_PROCESS:
+            return f"this process has {MOST_OF_PROCESS} permits and waiters: release those that are not used"
+        return ""
 
     def _reserve(
         self, ask: Ask, granted: tuple[Choice, ...], left_out: tuple[Choice, ...], limits: Limits, now: datetime
@@ -146,26 +168,9 @@ class Permits:
         """A permit that is held."""
         return self._places.get(permit_id)
 
-    def has_room(self, choices: Iterable[Choice], limits: Limits, now: datetime) -> bool:
-        """Whether somebody who has not asked yet would be given a place of one of these choices."""
-        unheard = self._unheard(now)
-        return any(
-            not choice.pools or (not unheard and self._offers.has_room(choice.pools, frozenset(), limits, now))
-            for choice in choices
-        )
-
     def knows(self, process: Process) -> bool:
         """Whether a process holds anything, or may."""
         return self._places.holders.get(process) is not None
-
-    @property
-    def size(self) -> int:
-        """How many permits are held."""
-        return len(self._places)
-
-    def held_by(self, process: Process) -> int:
-        """How many permits a process holds."""
-        return len(self._places.of_process(process))
 
     # -- processes and connections
 
@@ -202,6 +207,8 @@ class Permits:
         now: datetime,
     ) -> bool:
         known = self._places.get(one.permit)
+        if known is None and self._too_many(process):
+            return False
         if known is None:
             choice = decided_by(one.queue)
             permit = Permit(
@@ -246,6 +253,14 @@ class Permits:
         """It is dead, or cannot be told and its connection closed: its places are lost after the grace."""
         if self._places.holders.get(process) is not None:
             self._dying.setdefault(process, now + self._grace)
+
+    def alive(self) -> list[Process]:
+        """Processes that count with places and are not known to be dead: whether they are is to be looked at."""
+        return [process for process in self._places.holders.counted() if process not in self._dying]
+
+    def missing(self, pools: Container[str]) -> list[Waiter]:
+        """Those who wait for a pool that is not among these."""
+        return [waiter for waiter in self._offers if any(name not in pools for name in waiter.pools)]
 
     def leave(self, process: Process, session: str) -> None:
         """A session does not wait any more."""

@@ -18,7 +18,13 @@ class Places:
         self._of_connection: dict[Connection, set[str]] = {}
 
     def __len__(self) -> int:
+        """How many permits are held."""
         return len(self._permits)
+
+    def held_by(self, process: Process) -> int:
+        """How many of them a process holds."""
+        holder = self.holders.get(process)
+        return 0 if holder is None else len(holder.permits)
 
     def get(self, permit_id: str) -> Permit | None:
         return self._permits.get(permit_id)

@@ -10,7 +10,7 @@ DEAD = frozenset("ZXx")
 def key_of(pid: int) -> str | None:
     """What identifies a living process, also after a restart of the machine; None for one that cannot be told.
 
-    A pid of 0 is that of a process in another pid namespace.
+    That is one in another pid namespace, whose pid is 0 here, or one of another user where /proc hides those.
     """
     start = _start(pid)
     return None if start is None else f"{_boot()}:{pid}:{start}"
@@ -41,4 +41,8 @@ def _start(pid: int) -> str | None:
 
 @cache
 def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    """Which run of the machine this is; "" where /proc shows processes only, so that start times have to do."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

@@ -9,7 +9,7 @@ from gate.control import About, Control
 from gate.engine import Engine
 from gate.fetch import NOTES, FetchEngine
 from gate.pausing import Pausing
-from gate.placing import NOTES as PLACES
+from gate.placemarks import NOTES as PLACES
 from gate.reactor import Connection, Limits, Reactor
 from gate.reload import Loaded
 from gate.reloader import Reloader
@@ -52,13 +52,14 @@ class Service:
             store.notes(PLACES),
             now,
             self.timers.after,
-            self.engine.query,
+            self._query,
             self.flush,
+            self.engine.failed,
             limits.unread_bytes,
         )
         self.pausing = Pausing(loaded.pauses, paused, now, self.engine.query)
         self.engine.paused = self.pausing.paused
-        about = about._replace(warnings=[*about.warnings, *unreadable, *unreadable_too])
+        about = about._replace(warnings=[*about.warnings, *unreadable, *unreadable_too, *self.fetch.placing.problems])
         control = Control(
             about,
             self.engine,
@@ -80,6 +81,10 @@ class Service:
     def flush(self) -> None:
         """Write the answers that were made."""
         self.reactor.flush()
+
+    def _query(self, query: Callable[[Store], Any], then: Callable[[Any], None]) -> None:
+        """Ask the store at once, also where no round of calls ends."""
+        self.engine.background(Work(then, query=query))
 
     def _connections(self) -> list[Connection]:
         return list(self.reactor.connections.values())

@@ -53,9 +53,9 @@ class Tallies:
         """The counts of a schedule, not to be changed."""
         return self._counted.get(schedule, NOTHING)
 
-    def refusals(self, schedule: str, at: datetime) -> list[Refusal]:
-        """The refusals of an occurrence that are remembered, the oldest first."""
-        return [refusal for refusal in self._refusals if (refusal.schedule, refusal.at) == (schedule, at)]
+    def refusals(self, schedule: str, at: datetime | None) -> list[Refusal]:
+        """The refusals of an occurrence (None: of all of a schedule) that are remembered, the oldest first."""
+        return [refusal for refusal in self._refusals if refusal.schedule == schedule and at in (None, refusal.at)]
 
     def answered(self, ask: Ask, answer: ClaimOut, change: Change) -> None:
         """A claim was answered."""

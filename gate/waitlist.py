@@ -5,6 +5,7 @@ those who wait. Over all lines, whoever waits longest and can use a place gets t
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from datetime import datetime
 from typing import TypeAlias
@@ -63,10 +64,18 @@ class Waitlist:
         self._lines: dict[Needs, list[tuple[int, Key]]] = {}
         self._offered: dict[Key, Waiter] = {}
         self._of_connection: dict[Connection, set[Key]] = {}
+        self._of_process = Counter[Process]()
         self._last = 0
 
     def get(self, key: Key) -> Waiter | None:
         return self._waiters.get(key)
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def of_process(self, process: Process) -> int:
+        """How many sessions of a process wait."""
+        return self._of_process[process]
 
     def __iter__(self) -> Iterator[Waiter]:
         return iter(sorted(self._waiters.values(), key=lambda waiter: waiter.number))
@@ -89,6 +98,7 @@ class Waitlist:
             self._last += 1
             waiter = replace(waiter, number=self._last)
         self._of_connection.setdefault(waiter.connection, set()).add(waiter.key)
+        self._of_process[waiter.process] += 1
         self._enter(waiter)
 
     def leave(self, key: Key) -> Waiter | None:
@@ -100,6 +110,9 @@ class Waitlist:
             self._leave_line(waiter)
         else:
             del self._offered[key]
+        self._of_process[waiter.process] -= 1
+        if not self._of_process[waiter.process]:
+            del self._of_process[waiter.process]
         keys = self._of_connection[waiter.connection]
         keys.discard(key)
         if not keys:

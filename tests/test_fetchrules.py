@@ -54,6 +54,7 @@ def test_without_rules_everything_is_open_for_ever() -> None:
             queues=None if queues is None else ("q",),
             excluded=None,
             until=None,
+            limited=False,
             reason="no rule covers it: open",
         )
 
@@ -145,7 +146,9 @@ def test_open_queues_come_in_the_order_of_the_question_once_each() -> None:
 
 def test_whoever_asks_for_no_queue_gets_none() -> None:
     found = rules(SEVERAL).answer("w", [], MONDAY, NO_OVERRIDES)
-    assert found == Verdict(open=False, queues=(), excluded=None, until=None, reason="no queue was asked for")
+    assert found == Verdict(
+        open=False, queues=(), excluded=None, until=None, limited=False, reason="no queue was asked for"
+    )
 
 
 def test_an_answer_holds_until_the_first_of_its_rules_changes() -> None:

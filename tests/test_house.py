@@ -76,7 +76,8 @@ def test_the_code_map_names_every_module_of_the_gate_and_no_other() -> None:
         *("localdays.py", "odd.py", "week.py"),
         *("settings.py", "hours.py", "globs.py", "timetable.py", "overrides.py", "fetchrules.py"),
         *("wallclock.py", "explain.py", "hints.py", "asked.py"),
-        *("atonce.py", "moments.py", "limits.py", "fetchlimits.py"),
+        *("claims.py", "listings.py", "pauses.py", "tallies.py"),
+        *("atonce.py", "moments.py", "limits.py", "fetchlimits.py", "poolinfo.py"),
         *("pools.py", "holders.py", "waitlist.py", "permit.py", "places.py", "offers.py", "permits.py"),
     }
 

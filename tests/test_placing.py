@@ -9,7 +9,8 @@ import pytest
 from gate import errors, processes
 from gate.engine import Request
 from gate.interface import AcquireIn, AcquireOut, BindIn, HeldPermit, PermitIn, Reply, RestoreIn, RestoreOut
-from gate.placing import NOTES, PERMITS_OF_ONE
+from gate.permits import MOST_OF_PROCESS
+from gate.placemarks import NOTES
 from gate.wire import Call, Slot
 from tests.support.fetch import FetchWorld, rules
 
@@ -226,7 +227,7 @@ def test_a_permit_of_another_process_is_unknown() -> None:
 def test_one_process_holds_a_bounded_number_of_permits() -> None:
     world = FetchWorld()
     hand = Hand(world)
-    for number in range(PERMITS_OF_ONE):
+    for number in range(MOST_OF_PROCESS):
         assert granted(hand.acquire(permit=str(number)))
     refused = hand.acquire()
     assert not granted(refused)

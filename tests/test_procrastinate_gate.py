@@ -11,16 +11,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import procrastinate
 import pytest
 from procrastinate.testing import InMemoryConnector
 
 import procrastinate_gate
+from gate import asked as gates
 from gate.interface import WatchIn
+from gate.wire import MESSAGE_BYTES
 from procrastinate_gate import watching
+from procrastinate_gate.answers import Verdict
 from procrastinate_gate.hooks import Hooks
+from procrastinate_gate.names import QUEUE_BYTES, QUEUES, askable
 from procrastinate_gate.settings import Settings
 from procrastinate_gate.waking import Waking
+from procrastinate_gate.worker import GatedWorker
 from tests.support.fetch_gate import CHECK, WATCH, FetchGate, says
 from tests.support.procrastinate_app import POLL, Bench, run, said, watched
 
@@ -253,6 +259,22 @@ def test_a_one_shot_worker_that_is_closed_ends_at_once_and_says_until_when(
     assert [text for text in said(caplog) if text.startswith("worker w: closed until 2")]
 
 
+def test_a_one_shot_worker_of_a_gate_that_does_not_answer_ends_and_says_why(
+    gate: FetchGate, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate.deafen()
+
+    async def work(bench: Bench) -> None:
+        await bench.defer("one")
+        async with bench.worker(wait=False) as task:
+            await asyncio.wait_for(task, 5.0)
+        assert not bench.started
+
+    run(work, gate)
+    (text,) = said(caplog, logging.WARNING)
+    assert f"the gate at {gate.path} cannot be reached: no answer within 0.25 s" in text
+
+
 def test_stopping_a_closed_worker_takes_no_time_and_leaves_nothing_behind(gate: FetchGate) -> None:
     gate.close()
 
@@ -347,6 +369,87 @@ def test_a_worker_of_all_queues_lists_none_while_all_are_closed_and_seldom_other
             assert listed() == 1
 
     run(work, gate)
+
+
+def test_a_queue_that_is_new_is_no_news_about_hours(
+    gate: FetchGate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "procrastinate_gate")
+    monkeypatch.setattr("procrastinate_gate.worker.NAMES_SECONDS", 0.0)
+    monkeypatch.setattr("procrastinate_gate.worker.NAMES_SHARE", 0.0)
+    gate.open("a", "b", "c")
+
+    async def work(bench: Bench) -> None:
+        await bench.defer("closed", queue="z")
+        async with bench.worker(queues=None, fetch_job_polling_interval=POLL):
+            for queue in ("a", "b", "c"):
+                await bench.defer(queue, queue=queue)
+                await bench.until(lambda queue=queue: queue in bench.started)  # type: ignore[misc]
+            gate.close(reason="news")
+            await asyncio.sleep(0.1)
+
+    run(work, gate)
+    assert said(caplog, logging.INFO) == [
+        "worker w: open for a until further notice: opened by the test",
+        "worker w: closed until further notice: news",
+    ]
+
+
+@pytest.mark.parametrize("length", [1, QUEUE_BYTES + 1, 100])
+def test_queues_that_do_not_fit_into_one_question_leave_the_others_served(
+    length: int, gate: FetchGate, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate.open("a")
+    names = [f"q{number:04}".ljust(length, "-") for number in range(QUEUES)]
+
+    async def work(bench: Bench) -> None:
+        for name in names:
+            await bench.defer(name, queue=name)
+        await bench.defer("open", queue="a")
+        async with bench.worker(queues=None):
+            await bench.until(lambda: "open" in bench.started)
+
+    run(work, gate)
+    asked = gate.asked(WATCH)[1].queues
+    assert asked is not None
+    assert set(asked) <= {"a", *names}
+    assert sum("are left out" in text for text in said(caplog, logging.WARNING)) == 1
+
+
+def test_names_are_cut_as_the_gate_demands() -> None:
+    assert (QUEUES, QUEUE_BYTES) == (gates.QUEUES, gates.QUEUE_BYTES)
+    assert len(askable(map(str, range(2 * QUEUES)))) == QUEUES
+    assert askable(["a", "b" * (QUEUE_BYTES + 1)]) == {"a"}
+    assert len(msgspec.json.encode(sorted(askable("\0" * n for n in range(QUEUES))))) <= MESSAGE_BYTES * 0.75 + 2
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_an_answer_by_name_that_is_not_needed_is_read_all_the_same(
+    opens: bool, gate: FetchGate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left unread in a socket calls the event loop again and again."""
+    looks: list[GatedWorker] = []
+    look = GatedWorker.look
+
+    def counted(worker: GatedWorker) -> Verdict:
+        looks.append(worker)
+        return look(worker)
+
+    monkeypatch.setattr(GatedWorker, "look", counted)
+    gate.open("a")
+
+    async def work(bench: Bench) -> None:
+        await bench.defer("any", queue="b")
+        async with bench.worker(queues=None):
+            await watched(gate, 2)
+            looks.clear()
+            gate.open() if opens else gate.close()
+            await asyncio.sleep(0.1)
+            gate.stop()
+            await asyncio.sleep(0.1)
+
+    run(work, gate)
+    assert len(looks) < 50
 
 
 # ---- waking

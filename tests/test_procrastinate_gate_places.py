@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from procrastinate.jobs import Status
 from procrastinate.testing import InMemoryConnector
 
 from gate.errors import InvalidWorker
@@ -32,6 +33,11 @@ def fetches(bench: Bench) -> int:
     """How many fetches the database has seen."""
     assert isinstance(bench.app.connector, InMemoryConnector)
     return sum(name == "fetch_job" for name, _ in bench.app.connector.queries)
+
+
+def broken(**_: Any) -> None:
+    """A query of a database that is gone."""
+    raise ConnectionError("the database is gone")
 
 
 async def free(gate: PlaceGate) -> None:
@@ -163,12 +169,7 @@ async def cannot_be_told(bench: Bench) -> None:
 
 
 async def cannot_be_written(bench: Bench) -> None:
-    connector: Any = bench.app.connector
-
-    def finish(**_: Any) -> None:
-        raise ConnectionError("the database is gone")
-
-    connector.finish_job_run = finish
+    vars(bench.app.connector)["finish_job_run"] = broken
     await bench.defer("one")
 
 
@@ -212,7 +213,7 @@ def test_a_job_that_is_aborted_gives_its_place_back(gate: PlaceGate) -> None:
 
 @pytest.mark.parametrize("how", ["finished", "tried again", "not written"])
 def test_a_place_is_free_when_the_job_is_said_to_have_ended_whoever_runs_it(how: str, gate: PlaceGate) -> None:
-    async def work(bench: Bench) -> None:
+    async def run_it(bench: Bench) -> None:
         await bench.defer("one")
         worker_id = await bench.manager.register_worker()
         job = await bench.manager.fetch_job(queues=["a"], worker_id=worker_id)
@@ -223,9 +224,14 @@ def test_a_place_is_free_when_the_job_is_said_to_have_ended_whoever_runs_it(how:
         elif how == "finished":
             await bench.manager.finish_job(job, Status.SUCCEEDED, delete_job=False)
         else:
-            with pytest.raises(KeyError):
-                await bench.manager.finish_job(job=job, status=Status.SUCCEEDED, delete_job="no such thing")
+            vars(bench.app.connector)["finish_job_run"] = broken
+            with pytest.raises(ConnectionError):
+                await bench.manager.finish_job(job=job, status=Status.SUCCEEDED, delete_job=False)
         await free(gate)
+
+    async def work(bench: Bench) -> None:
+        await asyncio.create_task(run_it(bench))
+        await gate.when(lambda: not gate.live)
 
     run(work, gate)
 
@@ -269,9 +275,6 @@ def test_a_place_is_given_back_when_the_fetch_finds_nothing_or_fails(gate: Place
             await asyncio.wait([task], timeout=5.0)
             assert isinstance(task.exception(), ConnectionError)
         await free(gate)
-
-    def broken(**_: Any) -> None:
-        raise ConnectionError("the database is gone")
 
     run(work, gate)
     assert len(gate.asked(ACQUIRE)) == len({asked.permit for asked in gate.asked(RELEASE)}) == 2

@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from msgspec.structs import replace
 from gate.errors import GateError
 from gate.interface import AcquireIn, AcquireOut, BindIn, HeldPermit, PermitIn, RestoreIn, RestoreOut, Wire
 from gate_client.aio import CLOSE_SECONDS, AsyncGate
-from gate_client.core import TIMEOUT_SECONDS, new_token, pauses, replied
+from gate_client.core import TIMEOUT_SECONDS, new_token, pauses, replied, too_late
 from gate_client.link import Asked, Link
 
 ACQUIRE = "io.schedulegate.Fetch.Acquire"
@@ -71,11 +72,12 @@ class Places:
         self.worker = worker
         self.session = session or new_token()
         self._late = late
-        self._connection = Connection(self._greet, socket, timeout=timeout)
-        self._process = 0
-        self._forget()
+        self._connection = Connection(self, socket, timeout=timeout)
+        self.begin()
 
-    def _forget(self) -> None:
+    def begin(self) -> None:
+        """Nothing is held: what was held in another event loop or process is not ours."""
+        self._process = os.getpid()
         self._held: dict[str, Place] = {}
         self._released: str | None = None
         """The permit that was released last."""
@@ -101,7 +103,7 @@ class Places:
         Raises GateUnreachable when there is no answer in time, and InvalidWorker. Whatever comes too late is given
         back, as it is when the call is cancelled.
         """
-        self._begin()
+        self._connection.begin()
         permit = new_token()
         parameters = AcquireIn(worker=self.worker, queues=queues, session=self.session, permit=permit)
         request = Asked(ACQUIRE, parameters)
@@ -113,7 +115,6 @@ class Places:
             return answer
         finally:
             if permit not in self._held and _may_be_granted(request):
-                request.late = self._answered_late
                 self._give_back(permit)
 
     def bind(self, permit: str, queue: str, job: str | None = None) -> None:
@@ -138,18 +139,14 @@ class Places:
                 await self._connection.call(RELEASE, PermitIn(permit=self._released), timeout=timeout)
         await self._connection.close(timeout)
 
-    def _answered_late(self, request: Asked) -> None:
+    # ---- what the gate is told
+
+    def answered_late(self, request: Asked) -> None:
+        """An acquire that was given up is answered, or lost."""
         if isinstance(request.result, AcquireOut) and self._late is not None:
             self._late()
 
-    # ---- what the gate is told
-
-    def _begin(self) -> None:
-        if self._connection.begin() or self._process != os.getpid():
-            self._process = os.getpid()
-            self._forget()
-
-    def _greet(self, link: Link) -> None:
+    def greet(self, link: Link) -> None:
         """Tell first of all what is held. What is not bound yet is held for one queue from now on."""
         for permit, place in list(self._held.items()):
             if place.queue is None:
@@ -184,23 +181,54 @@ def _may_be_granted(request: Asked) -> bool:
     return request.in_flight or request.astray
 
 
-class Connection(AsyncGate):
-    """A connection that is kept up from its first call until it is closed. `greet` writes what each one begins with."""
+class Keeper(Protocol):
+    """What a connection is kept up for."""
 
-    def __init__(self, greet: Callable[[Link], None], socket: str | os.PathLike[str] | None, *, timeout: float) -> None:
+    def begin(self) -> None: ...
+    def greet(self, link: Link) -> None: ...
+    def answered_late(self, request: Asked) -> None: ...
+
+
+class Connection(AsyncGate):
+    """A connection that is kept up from its first call until it is closed, and begins with the keeper's `greet`."""
+
+    def __init__(self, places: Keeper, socket: str | os.PathLike[str] | None, *, timeout: float) -> None:
         super().__init__(socket, timeout=timeout)
-        self._greet = greet
+        self._places = places
         self._greeted: Link | None = None
 
-    def begin(self) -> bool:
-        """Whether this is the first call in this event loop and process."""
-        before = self._loop, self._process
+    def begin(self) -> None:
+        """Belong to this event loop and process."""
         self._bind()
-        return before != (self._loop, self._process)
+
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        before = self._loop, self._process
+        loop = super()._bind()
+        if before != (loop, self._process):
+            self._heard = asyncio.Event()
+            self._heard.set()
+            self._places.begin()
+        return loop
 
     async def answer(self, request: Asked, timeout: float | None) -> None:
-        """Give the request its result, as `call` does."""
-        await self._answer(request, timeout)
+        """Give the request its result, as `call` does. Nothing is asked while one is unanswered that was given up: a
+        gate that does not keep up is not to find a heap of calls.
+        """
+        seconds = self.timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds):
+                await self._heard.wait()
+                await self._persist(request)
+        except TimeoutError:
+            request.give_up(too_late(self._where(), seconds))
+        finally:
+            if request.in_flight:
+                self._heard.clear()
+                request.late = self._hear_late
+
+    def _hear_late(self, request: Asked) -> None:
+        self._heard.set()
+        self._places.answered_late(request)
 
     def tell(self, method: str, parameters: Wire) -> None:
         """Write a call that gets no answer, if there is a connection."""
@@ -211,7 +239,7 @@ class Connection(AsyncGate):
         link = await super()._linked()
         if link is not self._greeted:  # nobody else has run since it was made
             self._greeted = link
-            self._greet(link)
+            self._places.greet(link)
         return link
 
     def _keep(self) -> None:

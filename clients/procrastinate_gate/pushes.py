@@ -26,7 +26,7 @@ class Pushes:
 
     def __init__(self, path: str, question: WatchIn, ready: Callable[[], object]) -> None:
         self.problem: GateError | None = None
-        self._path = path
+        self.path = path
         self._protocol = ClientProtocol()
         self._loop = asyncio.get_running_loop()
         self._sock = connect(path)
@@ -48,10 +48,10 @@ class Pushes:
             except BlockingIOError:
                 break
             except OSError as error:
-                self.close(unreachable(self._path, error))
+                self.close(unreachable(self.path, error))
                 break
             if not data:
-                self.close(GateUnreachable(self._path, "the connection was lost"))
+                self.close(GateUnreachable(self.path, "the connection was lost"))
                 break
             self._read(data, answers)
         return answers
@@ -67,11 +67,11 @@ class Pushes:
             self.close(error)
 
     def _ended(self) -> GateError:
-        return GateUnreachable(self._path, "it answered once and watches no more")
+        return GateUnreachable(self.path, "it answered once and watches no more")
 
     def close(self, problem: GateError | None = None) -> None:
         """Hang up; harmless when it is done already."""
         if self.problem is None:
-            self.problem = problem or GateUnreachable(self._path, "this client hung up")
+            self.problem = problem or GateUnreachable(self.path, "this client hung up")
             self._loop.remove_reader(self._sock)
             self._sock.close()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from gate.errors import GateError
 from gate.interface import CheckIn, CheckOut, WatchIn
 from gate_client import AsyncGate
-from gate_client.core import pauses, socket_path, unreachable
+from gate_client.core import pauses, socket_path, too_late, unreachable
 from procrastinate_gate.answers import Answer, Reading, Verdict, judge, stepped_back
 from procrastinate_gate.outage import Outage
 from procrastinate_gate.pushes import Pushes
@@ -85,6 +85,11 @@ class Watching:
         """
         place, self._place = self._place, False
         return place
+
+    def is_late(self, seconds: float) -> None:
+        """A fetch has waited so long for the answer that `expects` speaks of."""
+        assert self._pushes is not None
+        self._outage.begin(too_late(self._pushes.path, seconds), self._clocks())
 
     def stop(self) -> None:
         """Hang up, and ask no more."""

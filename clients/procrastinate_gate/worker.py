@@ -10,6 +10,7 @@ from gate.errors import GateError
 from gate.interface import CheckIn, CheckOut, rfc3339
 from gate_client import AsyncGate
 from procrastinate_gate.answers import Reading, Verdict, closed_for_now
+from procrastinate_gate.names import askable
 from procrastinate_gate.outage import Outage
 from procrastinate_gate.permits import NONE, Leave, Permits
 from procrastinate_gate.settings import Settings
@@ -24,6 +25,9 @@ NAMES_AFTER_NONE_SECONDS = 1.0
 """And when a fetch found nothing: the job that woke the worker may be the first of a new queue."""
 NAMES_SHARE = 20.0
 """Listing the queues takes a twentieth of the time at most, however slow the database is."""
+
+NAMES_SHOWN = 10
+"""In one line of the log."""
 
 TICK_SECONDS = 1.0
 """How long a periodic tick waits for the gate."""
@@ -47,6 +51,7 @@ class GatedWorker:
         self._names: set[str] = set()
         self._names_age: tuple[float, float] = (float("-inf"), 0.0)
         """When the queues were listed (seconds of boot time), and how long that took."""
+        self._told_left_out = False
         self._by_name = False
         """Whether some of all queues are closed, so that those that are open must be named."""
         self._last = self._told = closed_for_now("the gate was not asked yet")
@@ -162,8 +167,11 @@ class GatedWorker:
         while True:
             verdict = self.look()
             waits_for = next((watching for watching in self._watchings if watching.expects), None)
-            if verdict.settled or waits_for is None or loop.time() >= end:
+            if verdict.settled or waits_for is None:
                 return verdict, end - loop.time()
+            if loop.time() >= end:
+                waits_for.is_late(self.settings.timeout)
+                return verdict, 0.0
             waits_for.heard.clear()
             try:
                 async with asyncio.timeout_at(end):
@@ -184,12 +192,28 @@ class GatedWorker:
         self._names_age = (end, end - start)
         if names <= self._names:
             return
-        self._names |= names
+        known = askable(names | self._names)
+        if not names <= known:
+            known = askable(names)  # those that no job waits in any more make room
+            self._tell_left_out(len(names - known))
+        if known == self._names:
+            return
+        self._names = known
         before, self._named = self._named, self._watch(sorted(self._names))
         if before is not None:
             await before.close()
 
     # ---- what is said of it
+
+    def _tell_left_out(self, count: int) -> None:
+        if count and not self._told_left_out:
+            self._told_left_out = True
+            log.warning(
+                "worker %s: jobs wait in more queues than the gate can be asked about at once, %d are left out while"
+                " some queues are closed: let a worker with --queues serve them",
+                self.name,
+                count,
+            )
 
     def _without_gate(self) -> Verdict:
         if any(watching.limited for watching in self._watchings):
@@ -218,9 +242,15 @@ class GatedWorker:
 
 
 def _listed(queues: list[str] | None) -> str:
-    return "all queues" if queues is None else ", ".join(queues)
+    if queues is None:
+        return "all queues"
+    more = len(queues) - NAMES_SHOWN
+    return ", ".join(queues[:NAMES_SHOWN]) + (f" and {more} more queues" if more > 0 else "")
 
 
 def _differ(before: Verdict, now: Verdict) -> bool:
-    """Whether there is something new to say."""
-    return (before.queues, before.until, before.reason) != (now.queues, now.until, now.reason)
+    """Whether there is something new to say. For the same reason as before, more queues are not: jobs wait in one that
+    was empty, or what is open is known without names.
+    """
+    same = (before.open, before.until, before.reason) == (now.open, now.until, now.reason)
+    return not (same and now.covers(before))

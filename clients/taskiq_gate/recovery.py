@@ -141,7 +141,7 @@ class Recovery:
         left, turn = LOOKS, LOOKS_AT_ONCE
         for number, key in enumerate([*keys[start:], *keys[:start]]):
             known = set(reviews[key].known)
-            missing = self._begun(key, schedules[key], reviews[key], now)
+            missing = self._begun(key, schedules[key], reviews[key].since, known, now)
             # What is being asked for here has no record yet, and is not missed.
             asked_for = {at for at in self._sends.minutes(key) - known if at >= missing.end}
             matches, until = _matches(schedules[key]), min([floor(now), *asked_for])
@@ -162,9 +162,10 @@ class Recovery:
                 searched.append(key)
         return searched
 
-    def _begun(self, key: str, schedule: ScheduledTask, reviewed: Reviewed, now: datetime) -> Missing:
-        trigger = identity.trigger_text(schedule)
-        missing = begin(self._missing.get(key), trigger, reviewed.since, reviewed.known, now)
+    def _begun(
+        self, key: str, schedule: ScheduledTask, since: datetime, known: set[datetime], now: datetime
+    ) -> Missing:
+        missing = begin(self._missing.get(key), identity.trigger_text(schedule), since, known, now)
         self._missing[key] = missing
         return missing
 
@@ -195,7 +196,7 @@ class Recovery:
     def _loss(self, key: str, schedule: ScheduledTask, catch_up: CatchUp) -> Loss:
         span = self._missing[key].to_miss(catch_up)
         assert span is not None
-        why = f"{self._problems.pop((key, span.last), UNSENT)}; {POLICIES[catch_up]}"
+        why = f"{self._problems.get((key, span.last), UNSENT)}; {POLICIES[catch_up]}"
         return Loss(key=key, title=identity.title(schedule), span=span, reason=why)
 
     # ---- what to offer
@@ -231,7 +232,7 @@ class Recovery:
             for offer in found.values()
             if offer.key not in busy and not self._sends.under_way(offer.key, offer.trigger)
         ]
-        free.sort(key=lambda offer: (self._tries.get((offer.key, offer.trigger), 0), offer.trigger.at or offer.time))
+        free.sort(reverse=True, key=lambda offer: (self._tries.get((offer.key, offer.trigger), 0), offer.trigger.at or offer.time))
         chosen = free[:OFFERS]
         tries = {about: self._tries[about] for about in found if about in self._tries}
         for offer in chosen:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tests.e2e.rig import Entry, Events, Scheduler, Sent, Timeline, add_schedules, doubts, ledger, sent
-from tests.e2e.settings import KINDS, Settings
+from tests.e2e.settings import KINDS, OTHER_KINDS, Settings
 from tests.support.gate_process import GateProcess
 
 MINUTES = 4
@@ -33,6 +33,8 @@ SLOW_KICK = 8.0
 STANDBY_START = -39.0
 """Then a standby asks once a minute while the first scheduler, killed in its send, is not back."""
 END = MINUTES * 60.0 - 3.0
+ONCE = 45.0
+"""When the one-off is due."""
 
 
 class Scene(Struct, frozen=True, kw_only=True):
@@ -44,6 +46,7 @@ class Scene(Struct, frozen=True, kw_only=True):
     number: int | None = None
     second: float | None = None
     in_send: bool = False
+    kinds: tuple[str, ...] = KINDS
 
     @property
     def restarts(self) -> tuple[tuple[float, float], ...]:
@@ -70,6 +73,12 @@ def hard_scenes(source: str) -> list[Scene]:
         name=f"resend-{source}-standby", sources=sources, number=signal.SIGKILL, in_send=True, second=STANDBY_START
     )
     return [killed, standby]
+
+
+def cadence_scene(source: str) -> Scene:
+    """An interval and a one-off through kills."""
+    sources = ("label", "redis") if source == "both" else (source,)
+    return Scene(name=f"cadence-{source}", sources=sources, number=signal.SIGKILL, kinds=OTHER_KINDS)
 
 
 CONFIG = """
@@ -136,6 +145,8 @@ class Stage:
             socket=str(gate.socket) if scene.gated else None,
             held=True,
             slow=SLOW_KICK if scene.in_send else 0.0,
+            kinds=scene.kinds,
+            once=self._first + timedelta(seconds=ONCE),
         )
         add_schedules(self._settings)
 
@@ -181,7 +192,7 @@ class Stage:
         """Kill it at this time; on a machine that is too slow later, when it has asked and the next one is ready."""
         assert self.scene.number is not None
         if self.scene.in_send and at in IN_SEND:
-            for _ in range(len(self.scene.sources) * len(KINDS)):
+            for _ in range(len(self.scene.sources) * len(self.scene.kinds)):
                 self._events.wait("kicking", "refused", by=running)
         else:
             self._events.wait("held", by=following)

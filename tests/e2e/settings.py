@@ -1,5 +1,6 @@
 """What a test tells the application that it starts, and what both know of its schedules."""
 
+from datetime import datetime
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -15,7 +16,10 @@ SENT_BY = "sent_by"
 """Labels of each message: the scheduler's clock when it sent, and its pid."""
 CRON = "* * * * *"
 KINDS = ("random", "fixed", "zoned")
-"""A schedule without an id of its user's, one with, and one in a time zone."""
+"""A schedule without an id of its user's, one with, and one in a time zone; all of them due every minute."""
+OTHER_KINDS = ("often", "once")
+"""One of every ten seconds, and a one-off."""
+EVERY = 10
 POINTS = ("before claim", "claim to kick", "kick to confirm", "after confirm")
 """Where a scheduler can be told to stop in its tracks."""
 
@@ -26,7 +30,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     `sources`: "label", "redis" or both. `socket`: the gate's; None for a scheduler without a gate. `held`: wait for
     a byte on stdin before anything starts. `stop_at`: one of POINTS, to say so there and wait for a byte. `slow`:
     seconds that each kick takes. `ticks`: a schedule of every second beside them that no gate is asked for.
-    `options`: for GatedScheduleSource.
+    `once`: when the one-off is due, if there is one. `options`: for GatedScheduleSource.
     """
 
     redis: str
@@ -39,6 +43,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     stop_at: str | None = None
     slow: float = 0.0
     ticks: bool = False
+    once: datetime | None = None
     options: dict[str, Any] = {}
 
 
@@ -59,21 +64,25 @@ def label_schedules(settings: Settings) -> list[dict[str, Any]]:
         "fixed": {"schedule_id": fixed_id(settings.name, "label")},
         "zoned": {"cron_offset": "Asia/Kolkata"},
     }
-    return [{"cron": CRON, "args": [kind], **kinds[kind]} for kind in settings.kinds]
+    return [{"args": [kind], **_trigger(settings, kind), **kinds.get(kind, {})} for kind in settings.kinds]
+
+
+def _trigger(settings: Settings, kind: str) -> dict[str, Any]:
+    return {"often": {"interval": EVERY}, "once": {"time": settings.once}}.get(kind, {"cron": CRON})
 
 
 def redis_schedules(settings: Settings) -> list[ScheduledTask]:
     """The schedules as a user adds them to a source once."""
-    named = {kind: uuid5(NAMESPACE_URL, f"{settings.name}/{kind}").hex for kind in settings.kinds}
     kinds: dict[str, dict[str, Any]] = {
-        "random": {"schedule_id": _as_random(named.get("random", ""))},
         "fixed": {"schedule_id": fixed_id(settings.name, "redis")},
-        "zoned": {"schedule_id": _as_random(named.get("zoned", "")), "cron_offset": "Asia/Kolkata"},
+        "zoned": {"cron_offset": "Asia/Kolkata"},
     }
-    return [
-        ScheduledTask(task_name=TASK, cron=CRON, labels={}, args=[kind], kwargs={}, **kinds[kind])
-        for kind in settings.kinds
-    ]
+    found: list[ScheduledTask] = []
+    for kind in settings.kinds:
+        random_id = _as_random(uuid5(NAMESPACE_URL, f"{settings.name}/{kind}").hex)
+        fields = {"schedule_id": random_id, **_trigger(settings, kind), **kinds.get(kind, {})}
+        found.append(ScheduledTask(task_name=TASK, labels={}, args=[kind], kwargs={}, **fields))
+    return found
 
 
 def _as_random(digits: str) -> str:

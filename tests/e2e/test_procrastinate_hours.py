@@ -187,3 +187,27 @@ def test_hours_that_begin_with_the_missing_hour_of_a_spring_night_begin_at_the_j
     late = rig.started("waits", 30.0) - jump.timestamp()
     tell(f"the jump to the start: {late * 1000:.1f} ms")
     assert 0 <= late < 0.1 * TENFOLD
+
+
+def test_hours_in_the_hour_that_an_autumn_night_has_twice_open_twice(
+    clock: StepClock, make_gate: MakeGate, make_rig: Callable[..., Rig]
+) -> None:
+    def set_to(hour: int, minute: int, second: int = 0) -> None:
+        clock.step((midnight.replace(hour=hour, minute=minute, second=second) - clock.now()).total_seconds())
+
+    midnight = datetime(2026, 10, 25, tzinfo=UTC)  # in Berlin 02:00; at 01:00 it is 02:00 again
+    config = CONFIG.replace("UTC", "Europe/Berlin").format(open='"daily 02:10-02:20"')
+    set_to(0, 5)
+    gate = make_gate(config=config, env=clock.env()).start()
+    rig = make_rig(gate, env=clock.env())
+    rig.worker()
+    watched(rig, gate)
+    for hour, key in enumerate(("first", "second")):
+        rig.defer(key)
+        set_to(hour, 5)
+        time.sleep(2.0)
+        assert key not in rig.told("start")
+        set_to(hour, 9, 58)
+        at = datetime.fromtimestamp(rig.started(key, 30.0), UTC)
+        assert (at.hour, at.minute) == (hour, 10)
+        set_to(hour, 30)

@@ -106,7 +106,6 @@ def ended(rig: Rig, count: int, seconds: float = 120.0) -> None:
 
 def nothing_is_left(rig: Rig, gate: GateProcess) -> None:
     rig.until(lambda: pool(gate)["taken"] == 0, "every place is free", WAIT_SECONDS)
-    assert pool(gate)["places"] == []
 
 
 def test_two_workers_of_eight_run_three_hundred_jobs_three_at_once(rig: Rig, gate: GateProcess) -> None:

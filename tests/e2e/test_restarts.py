@@ -10,12 +10,13 @@ import faulthandler
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
 from tests.e2e.rig import RealTime, Timeline, environment
-from tests.e2e.scenes import CONFIG, MINUTES, Played, Scene, hard_scenes, play, scenes_of
-from tests.e2e.settings import KINDS
+from tests.e2e.scenes import CONFIG, END, MINUTES, Played, Scene, cadence_scene, hard_scenes, play, scenes_of
+from tests.e2e.settings import EVERY, KINDS
 from tests.support import redis as redis_support
 from tests.support.faketime import FakeTime, find_library, remove_leftovers
 from tests.support.gate_process import GateProcess
@@ -29,9 +30,11 @@ SPEED = 4.0
 if REAL:
     GATED = [scene for source in ("label", "redis") for scene in [*scenes_of(source, gated=True), *hard_scenes(source)]]
     BARE = [scene for source in ("label", "redis") for scene in scenes_of(source, gated=False)]
+    CADENCE = [cadence_scene(source) for source in ("label", "redis")]
 else:
     GATED = [*scenes_of("both", gated=True), *hard_scenes("both")]
     BARE = scenes_of("label", gated=False)[1:]
+    CADENCE = [cadence_scene("both")]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def played(
     redis_server.start()
     folder = tmp_path_factory.mktemp("scenes")
     with GateProcess(folder / "gate", config=CONFIG, env=environment(timeline)) as gate:
-        found = play([*GATED, *BARE], redis_server.url, gate, timeline, folder)
+        found = play([*GATED, *BARE, *CADENCE], redis_server.url, gate, timeline, folder)
     remove_leftovers()
     if REAL or request.config.get_verbosity() > 0:
         plugins = request.config.pluginmanager
@@ -146,3 +149,27 @@ def test_the_kills_did_catch_schedulers_in_the_middle_of_a_send(played: dict[str
         assert any(entry.grants > 1 for entry in scene.entries), "nothing was taken over: this rig proves nothing"
     else:
         assert scene.doubts, "nothing was in doubt: this rig proves nothing"
+
+
+@each(CADENCE)
+def test_an_interval_keeps_its_cadence_through_all_restarts(played: dict[str, Played], name: str) -> None:
+    scene = played[name]
+    ats = {entry.task_id: (entry.schedule, entry.at) for entry in scene.entries}
+    often = [one for one in scene.sends if one.kind == "often"]
+    schedules = {ats[one.task_id][0] for one in often}
+    assert len(schedules) == len(scene.scene.sources)
+    for schedule in schedules:
+        times = [one.at for one in often if ats[one.task_id][0] == schedule and one.at >= scene.first]
+        assert abs(len(times) - END / EVERY) <= 1.5
+        gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
+        assert max(gaps) < 2 * EVERY
+        nominal = sorted(at for one in often for found, at in [ats[one.task_id]] if found == schedule)
+        for earlier, later in pairwise(nominal):
+            assert (later - earlier) % timedelta(seconds=EVERY) == timedelta(0), "it drifts"
+
+
+@each(CADENCE)
+def test_a_one_off_is_sent_once_through_all_restarts(played: dict[str, Played], name: str) -> None:
+    scene = played[name]
+    ids = [one.task_id for one in scene.sends if one.kind == "once"]
+    assert len(ids) == len(set(ids)) == len(scene.scene.sources)

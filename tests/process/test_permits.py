@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ CHAOS_SECONDS = float(os.environ.get("GATE_CHAOS_SECONDS", "12"))
 GRACE_SECONDS = 2.0
 FREE_SECONDS = 1.0
 """Ten times what a freed place may take to be offered."""
+
+FOLLOW_SECONDS = 2.0
+"""Ten times what a reload may take to be followed."""
 
 Make = Callable[..., GateProcess]
 
@@ -98,8 +101,8 @@ def test_a_freed_place_is_offered_to_the_one_who_waits_longest_and_to_nobody_els
         held = acquire(client, "0")["permit"]
         assert acquire(client, "1")["permit"] is None
         assert acquire(client, "2")["permit"] is None
-        client.call("Fetch.Release", permit=held)
         start = time.monotonic()
+        client.call("Fetch.Release", permit=held)
         told = first.next()
         took = time.monotonic() - start
         assert (told["open"], told["limited"], told["place"]) == (True, True, True)
@@ -131,6 +134,38 @@ def test_at_an_opening_exactly_as_many_start_as_may(make_gate: Make) -> None:
         assert granted == [True] * 8 + [False] * 42
         for watcher in watchers:
             watcher.close()
+
+
+def test_a_reload_with_another_limit_counts_at_once_and_ends_nothing(make_gate: Make) -> None:
+    gate = make_gate(config=config(8)).start()
+    with ExitStack() as stack, gate.client() as client:
+        watchers = [stack.enter_context(RawWatcher(gate.socket)) for _ in range(10)]
+        for number, watcher in enumerate(watchers):
+            watcher.watch("w", ["dicom"], str(number))
+        held = [acquire(client, str(number), f"permit {number}")["permit"] for number in range(8)]
+        assert None not in held
+        assert [acquire(client, str(number))["permit"] for number in (8, 9)] == [None, None]
+        change(gate, client, 3)
+        assert taken(gate) == 8
+        for permit in held[:5]:
+            client.call("Fetch.Release", permit=permit)
+            assert acquire(client, "8")["permit"] is None
+        assert all(watcher.is_quiet() for watcher in watchers)
+        start = time.monotonic()
+        change(gate, client, 5)
+        for watcher in watchers[8:]:
+            assert watcher.next()["place"]
+        took = time.monotonic() - start
+        assert all(watcher.is_quiet() for watcher in watchers), "one push for each free place"
+        assert [acquire(client, str(number))["permit"] is None for number in (7, 8, 9)] == [True, False, False]
+    tell(f"a larger limit was offered {took * 1e3:.1f} ms after the reload was asked for")
+    assert took < FOLLOW_SECONDS
+
+
+def change(gate: GateProcess, client: RawClient, limit: int) -> None:
+    """Another limit, by a reload."""
+    gate.config.write_text(config(limit))
+    client.call("Control.Reload")
 
 
 def test_the_places_of_a_killed_worker_are_free_after_the_grace(make_gate: Make, tmp_path: Path) -> None:
@@ -167,7 +202,7 @@ def test_chaos_never_runs_more_at_once_than_the_limit_in_force(make_gate: Make, 
     dice, log = random.Random(seed), tmp_path / "log"
     gate = make_gate(config=config(3)).start()
     note = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    workers = [_chaotic(gate, log, number) for number in range(4)]
+    workers = [_chaotic(gate, log, number) for number in range(5)]
     limit, gates = 3, 0
     os.write(note, b"L 3\n")
     try:
@@ -190,11 +225,10 @@ def test_chaos_never_runs_more_at_once_than_the_limit_in_force(make_gate: Make, 
                     gate.start()
                 case "limit":
                     before, limit = limit, dice.randint(1, 6)
-                    gate.config.write_text(config(limit))
                     if limit > before:
                         os.write(note, f"L {limit}\n".encode())
                     with gate.client() as client:
-                        client.call("Control.Reload")
+                        change(gate, client, limit)
                     if limit <= before:
                         os.write(note, f"L {limit}\n".encode())
     finally:
@@ -228,7 +262,7 @@ def _observe(lines: list[str]) -> int:
 
 
 def _chaotic(gate: GateProcess, log: Path, seed: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.support.chaotic_worker", str(gate.socket), str(log), "w", str(seed), "3"]
+    command = [sys.executable, "-m", "tests.support.chaotic_worker", str(gate.socket), str(log), "w", str(seed), "10"]
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}"})
 
 

@@ -7,10 +7,11 @@ from itertools import count
 from typing import Any
 
 from gate import config, errors, overrides
+from gate.engine import Request
 from gate.fetch import NOTES, FetchEngine, Who
 from gate.fetchrules import FetchRules
 from gate.interface import CheckIn, CheckOut, OverrideIn, OverrideOut, Reply, Steer, WatchIn, rfc3339
-from gate.placing import NOTES as PLACES
+from gate.placemarks import NOTES as PLACES
 from gate.stores.base import Store
 from gate.wire import Call, Slot
 from tests.support.book import KEEP, NOON, ManualClock
@@ -33,6 +34,13 @@ class NotesStore(FaultyStore):
     def put_notes(self, kind: str, changes: Mapping[str, bytes | None]) -> None:
         self.probe()
         super().put_notes(kind, changes)
+
+
+def _failed(request: Request | None, error: Exception) -> None:
+    """What the engine says when the store fails."""
+    assert isinstance(error, errors.StoreError)
+    if request is not None:
+        request.fail(errors.StoreUnavailable(retry_after=1.0))
 
 
 class FetchWorld:
@@ -64,13 +72,14 @@ class FetchWorld:
             ordered,
             self.store.notes(PLACES),
             self.clock.now,
-            self._after,
+            self.after,
             self._query,
             self._flush,
+            _failed,
             UNREAD_BYTES,
         )
 
-    def _after(self, seconds: float, call: Callable[[], None]) -> Alarm:
+    def after(self, seconds: float, call: Callable[[], None]) -> Alarm:
         alarm = Alarm(call)
         heapq.heappush(self._alarms, (self.passed + seconds, next(self._count), alarm))
         return alarm
@@ -86,12 +95,21 @@ class FetchWorld:
     def work(self) -> None:
         """Let the store answer all that waits."""
         while self._asked:
-            query, then = self._asked.pop(0)
-            try:
-                outcome = query(self.store)
-            except errors.StoreError as error:
-                outcome = error
-            then(outcome)
+            self.work_once()
+
+    def work_once(self) -> None:
+        """Let the store answer what waits longest."""
+        query, then = self._asked.pop(0)
+        try:
+            outcome = query(self.store)
+        except errors.StoreError as error:
+            outcome = error
+        then(outcome)
+
+    @property
+    def unanswered(self) -> int:
+        """How many questions the store has not answered."""
+        return len(self._asked)
 
     def move(self, seconds: float, *, slew: float = 1.0) -> None:
         """Let time pass by the monotonic clock; the wall clock runs `slew` times as fast."""

@@ -1,0 +1,66 @@
+"""The story of one occurrence: what the ledger knows of it, and who was refused it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from gate import durations, interface
+from gate.interface import CatchUp, Done
+from gate.ledger import Change, Occurrence, View
+from gate.rules import SendPolicy
+from gate.stores.base import Step, Store, Titled
+from gate.tallies import Refusal
+
+REFUSALS_TOLD = 20
+"""How many refusals are told, the last ones."""
+
+
+class Found(NamedTuple):
+    """What the ledger knows. `at`: the instant that was asked for, else the newest of the schedule, if there is one."""
+
+    at: datetime | None
+    known: Titled | None
+
+
+def look_up(schedule: str, at: datetime | None, store: Store) -> Found:
+    """Look at one occurrence, in the thread of the store; raises StoreError."""
+    seen: list[View] = []
+
+    def look(view: View, _: datetime) -> Change:
+        seen.append(view)
+        return Change(Done())
+
+    store.apply([Step(None, schedule, at, look)])
+    (view,) = seen
+    if view.schedule is None:
+        return Found(at, None)
+    record: Occurrence | None = view.occurrence
+    known = None if record is None else Titled(view.schedule.title, record)
+    return Found(at or view.schedule.newest, known)
+
+
+def refusal_info(refusal: Refusal) -> interface.RefusalInfo:
+    """A refusal, as it goes over the wire."""
+    return interface.RefusalInfo(
+        when=refusal.when,
+        at=refusal.at,
+        holder=refusal.holder,
+        decision=refusal.decision,
+        reason=refusal.reason,
+        observed=refusal.observed,
+    )
+
+
+def told(refusals: Sequence[Refusal]) -> list[interface.RefusalInfo]:
+    """The last of them."""
+    return [refusal_info(refusal) for refusal in refusals[-REFUSALS_TOLD:]]
+
+
+def policy_words(policy: SendPolicy) -> str:
+    """What the configuration says of a schedule."""
+    words = [f"on_doubt {policy.on_doubt}", f"catch_up {policy.catch_up.value}"]
+    if policy.catch_up is not CatchUp.NONE:
+        words[-1] += f" within {durations.text(policy.catch_up_within)}"
+    if policy.deadline is not None:
+        words.append(f"deadline {durations.text(policy.deadline)}")
+    return ", ".join([*words, f"mode {policy.mode}"])

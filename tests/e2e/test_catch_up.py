@@ -1,0 +1,128 @@
+"""Schedulers that were down for ten minutes, by each policy: what they send when they are back, and what is listed."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tests.e2e.rig import Entry, Events, Scheduler, Sent, environment, ledger, sent
+from tests.e2e.settings import Settings
+from tests.support.faketime import FakeTime, find_library, remove_leftovers
+from tests.support.gate_process import GateProcess
+from tests.support.redis import RedisServer
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+DOWN = datetime(2026, 11, 30, 12, 0, 5, tzinfo=UTC)
+"""The minute in which the schedulers are killed, and the gate with them, has been sent then."""
+BACK = DOWN + timedelta(minutes=11)
+ONCE = DOWN - timedelta(seconds=2.5)
+UPDATE_SECONDS = 60.0
+SENDS = {"none": 1, "latest": 2, "all": 11}
+"""What each policy sends after the return, the present minute included."""
+CONFIG = "\n".join(f'[[send]]\nschedules = ["{policy}-*"]\ncatch_up = "{policy}"' for policy in SENDS)
+DEFERRED_TICKS = 3
+"""Ticks of the loop that are waited for after that, in which nothing more may be sent."""
+
+
+class Returned(Struct, frozen=True, kw_only=True):
+    """What one policy's scheduler sent before and after."""
+
+    sends: list[Sent]
+    entries: list[Entry]
+    back: datetime
+
+    @property
+    def after(self) -> list[Sent]:
+        return [one for one in self.sends if one.at >= self.back]
+
+    @property
+    def minutes_after(self) -> list[str]:
+        """The minutes that were sent after the return."""
+        ats = {entry.task_id: entry.at for entry in self.entries}
+        return sorted(f"{ats[one.task_id]:%H:%M}" for one in self.after)
+
+    @property
+    def missed(self) -> list[str]:
+        return [f"{entry.at:%H:%M}" for entry in self.entries if entry.state == "missed"]
+
+
+@pytest.fixture(scope="module")
+def returned(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Returned]]:
+    library = find_library()
+    if library is None:
+        pytest.skip("no libfaketime on this machine: apt install faketime, or run tests/run.py")
+    redis_server.start()
+    folder = tmp_path_factory.mktemp("catch_up")
+    with ExitStack() as stack:
+        events = Events(folder / "events")
+        stack.callback(events.close)
+        timeline = FakeTime(library, DOWN)
+        gate = stack.enter_context(GateProcess(folder / "gate", config=CONFIG, env=environment(timeline)))
+        every = {
+            policy: Settings(
+                redis=redis_server.url,
+                name=policy,
+                events=str(events.path),
+                kinds=("random", "once"),
+                socket=str(gate.socket),
+                once=ONCE,
+            )
+            for policy in SENDS
+        }
+        first = {p: stack.enter_context(Scheduler(s, timeline, folder / "log")) for p, s in every.items()}
+        for scheduler in first.values():
+            for _ in range(2):
+                events.wait("sent", by=scheduler)
+            scheduler.end()
+        gate.kill()
+        timeline = FakeTime(library, BACK)
+        gate.env = environment(timeline)
+        gate.start()
+        back = timeline.now()
+        second = {
+            p: stack.enter_context(Scheduler(replace(s, ticks=True), timeline, folder / "log"))
+            for p, s in every.items()
+        }
+        for policy, scheduler in second.items():
+            for _ in range(SENDS[policy]):
+                events.wait("sent", by=scheduler)
+        for scheduler in second.values():
+            for _ in range(DEFERRED_TICKS):
+                events.wait("tick", by=scheduler)
+        with gate.client() as client:
+            yield {p: Returned(sends=sent(s), entries=ledger(client, p), back=back) for p, s in every.items()}
+    remove_leftovers()
+
+
+@pytest.mark.parametrize(
+    ("policy", "minutes", "missed"),
+    [
+        ("none", ["12:11"], ["12:10"]),
+        ("latest", ["12:10", "12:11"], ["12:09"]),
+        ("all", [f"12:{minute:02}" for minute in range(1, 12)], []),
+    ],
+)
+def test_each_policy_sends_what_it_says_as_its_own_minute(
+    returned: dict[str, Returned], policy: str, minutes: list[str], missed: list[str]
+) -> None:
+    assert returned[policy].minutes_after == minutes
+    assert returned[policy].missed == missed, "minutes that were missed together are one record"
+
+
+@pytest.mark.parametrize("policy", SENDS)
+def test_it_is_sent_soon_after_the_return(returned: dict[str, Returned], policy: str) -> None:
+    end = returned[policy].back + timedelta(seconds=UPDATE_SECONDS + 2)
+    assert all(one.at <= end for one in returned[policy].after)
+
+
+@pytest.mark.parametrize("policy", SENDS)
+def test_nothing_is_sent_twice_and_one_offs_never_again(returned: dict[str, Returned], policy: str) -> None:
+    ids = Counter(one.task_id for one in returned[policy].sends)
+    assert set(ids.values()) == {1}
+    assert Counter(one.kind for one in returned[policy].sends)["once"] == 1
+    assert {one.kind for one in returned[policy].after} == {"random"}
