@@ -23,7 +23,7 @@ from gate.interface import AcquireIn, AcquireOut, BindIn, Done, PermitIn, PoolIn
 from gate.moments import earliest
 from gate.overrides import Overrides
 from gate.permit import Answer, Ask, Choice, Held
-from gate.permits import Permits
+from gate.permits import MOST, Permits
 from gate.placemarks import PlaceMarks, Query
 from gate.pools import Limit
 from gate.waking import WakeUp
@@ -133,7 +133,7 @@ class Placing:
         now, client = self._now(), _client(request)
         process = self.process_of(client)
         if processes.pid_of(process) == 0:
-            self._askers[asked.session] = process
+            self._remember_asker(asked.session, process)
         ask = Ask(
             permit=asked.permit or token_hex(16),
             worker=asked.worker,
@@ -149,6 +149,13 @@ class Placing:
         self._when_noted(answer.record, request, reply, lambda: self.permits.release(ask.permit))
         self._look_again()
         self.changed()
+
+    def _remember_asker(self, session: str, process: str) -> None:
+        """Of those who asked last, as many as may wait."""
+        self._askers.pop(session, None)
+        self._askers[session] = process
+        if len(self._askers) > MOST:
+            del self._askers[next(iter(self._askers))]
 
     def _reply(self, asked: AcquireIn, answer: Answer, verdict: Verdict) -> AcquireOut:
         granted = {choice.rule for choice in answer.granted}

@@ -8,6 +8,8 @@ from gate.permits import Permits
 from gate.pools import Limits
 from gate.waitlist import Process, Waiter
 
+POOLS_SHOWN = 1000
+"""How many pools are shown; where there are more, those in use come first."""
 PLACES_SHOWN = 1000
 """How many places, and how many who wait, are shown of all pools together; `taken` counts all."""
 
@@ -19,7 +21,7 @@ def infos(permits: Permits, names: Iterable[str], limits: Limits, pid_of: PidOf)
     in_use = set(permits.pools())
     places = waiting = PLACES_SHOWN
     found: list[PoolInfo] = []
-    for name in names:
+    for name in _shown(list(names), in_use):
         state = permits.status(name) if name in in_use else _unused(name)
         limit = limits(name)
         info = PoolInfo(
@@ -35,6 +37,12 @@ def infos(permits: Permits, names: Iterable[str], limits: Limits, pid_of: PidOf)
         waiting -= len(info.waiting)
         found.append(info)
     return found
+
+
+def _shown(names: list[str], in_use: set[str]) -> list[str]:
+    if len(names) <= POOLS_SHOWN:
+        return names
+    return sorted(names, key=lambda name: name not in in_use)[:POOLS_SHOWN]
 
 
 def words(state: PoolStatus, reason: str) -> str:

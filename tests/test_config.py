@@ -160,7 +160,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "a pause without a zone": (
         "[[send]]\nschedules = ['*']\npause = ['daily 02:00-03:00']",
-        ["timezone: missing: hours need one, such as timezone = \"Europe/Berlin\""],
+        ['timezone: missing: hours need one, such as timezone = "Europe/Berlin"'],
     ),
     "a pause that ends before it begins": (
         "timezone = 'UTC'\n[[send]]\nschedules = ['*']\npause = ['daily 02:00-02:00']",

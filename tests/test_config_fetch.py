@@ -275,8 +275,10 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "a name that no rule uses": (
         BERLIN + "[hours]\nnight = ['daily 20:00-06:00']",
-        ["hours.night: no rule uses it: name it in open, closed or at_once of a [[fetch]], or in pause of a [[send]], "
-            "or remove it"],
+        [
+            "hours.night: no rule uses it: name it in open, closed or at_once of a [[fetch]], or in pause of a [[send]], "
+            "or remove it"
+        ],
     ),
     "a wrong line of hours, said once however many use it": (
         RULE + "open = ['night']\nclosed = ['night']\n[hours]\nnight = ['daily 20:00-25:00']",

@@ -305,6 +305,21 @@ def test_closing_takes_no_longer_than_it_may_while_the_gate_is_away(gate: PlaceG
     asyncio.run(main())
 
 
+def test_closing_waits_until_the_gate_has_read_what_is_given_back(gate: PlaceGate) -> None:
+    async def main() -> None:
+        places = Places("w", socket=gate.path)
+        await acquired(places)
+        gate.deafen()
+        closing = asyncio.create_task(places.close(timeout=10.0))
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        gate.hear()
+        await closing
+        assert gate.held == {}
+
+    asyncio.run(main())
+
+
 def test_a_gate_that_accepts_and_hangs_up_is_not_asked_without_a_pause(gate: PlaceGate) -> None:
     async def work(places: Places) -> None:
         await acquired(places)
@@ -327,9 +342,10 @@ def test_a_forked_child_holds_nothing_and_gives_nothing_back(gate: PlaceGate) ->
         permit = await acquired(places)
         child = os.fork()
         if child == 0:
+            held = len(places.held)
             places.release(permit)
             places.bind(permit, "a", "17")
-            os._exit(len(places.held))
+            os._exit(held)
         _, status = await asyncio.to_thread(os.waitpid, child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         assert list(places.held) == [permit]

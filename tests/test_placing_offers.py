@@ -11,6 +11,7 @@ from gate.engine import Request
 from gate.interface import AcquireIn, AcquireOut, CheckOut, HeldPermit, PermitIn, Reply, RestoreIn, WatchIn
 from gate.permits import MOST_OF_PROCESS
 from gate.placemarks import NOTES
+from gate.poolinfo import POOLS_SHOWN
 from gate.wire import Call, Slot
 from tests.support.fetch import FetchWorld, Worker, rules
 
@@ -314,6 +315,14 @@ def test_one_process_restores_a_bounded_number_of_permits() -> None:
         peer.restore(*(str(number) for number in range(start, start + 100)))
     (pool,) = world.engine.placing.pools()
     assert pool.taken == MOST_OF_PROCESS
+
+
+def test_of_thousands_of_limits_those_in_use_are_shown() -> None:
+    rule = '[[fetch]]\nname = "{0}"\nqueues = ["{0}"]\nat_once = 1\n'
+    world = FetchWorld('timezone = "UTC"\n' + "".join(rule.format(f"q{number}") for number in range(1500)))
+    assert Peer(world, 1).acquire("s", queues=["q1400"]).permit is not None
+    pools = world.engine.placing.pools()
+    assert (len(pools), pools[0].pool, pools[0].taken, pools[1].pool) == (POOLS_SHOWN, "rule q1400", 1, "rule q0")
 
 
 @pytest.mark.parametrize(("permit", "job"), [("", "j"), ("p" * 129, "j"), ("p", ""), ("p", "é" * 257)])

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from taskiq import ScheduledTask
 
+from gate_client.core import CLAIM
 from tests.support.taskiq_app import Broker, ListSource, scheduled
 from tests.support.taskiq_time import START, Scheduler, World, play
 
@@ -133,6 +134,30 @@ def test_a_turn_that_the_broker_refused_comes_with_the_next_listing(monkeypatch:
         await asyncio.sleep(2 * 3600)
         assert len(broker.times) == 3
         nominal(world, 3600)
+
+    play(story, monkeypatch)
+
+
+def test_an_interval_that_went_on_after_a_refusal_is_offered_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger goes on listing what was released."""
+
+    async def story(world: World) -> None:
+        broker = Timed(world)
+
+        async def fault() -> None:
+            raise ConnectionError("broker gone")
+
+        scheduler = Scheduler(world, ListSource(every(25)), broker=broker)
+        await asyncio.sleep(25)
+        broker.fault = fault
+        await asyncio.sleep(25)
+        broker.fault = None
+        for _ in range(6):
+            await asyncio.sleep(60)
+        assert len(scheduler.loop.scheduled_tasks[0][1]) == 1
+        claims = [method for method, _ in scheduler.gate.asked if method == CLAIM]
+        assert len(claims) <= 410 // 25 + 3
+        nominal(world, 25)
 
     play(story, monkeypatch)
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 from taskiq import InMemoryBroker, ScheduledTask
+from taskiq.cli.scheduler.run import is_cron_task_now
 from taskiq.schedule_sources import LabelScheduleSource
 
 from gate.errors import StoreUnavailable
 from gate.interface import CatchUp
 from gate.rules import Paused
+from gate_client.core import CLAIM
 from taskiq_gate import recovery
 from taskiq_gate.identity import task_id
 from taskiq_gate.review import MISSED
@@ -339,6 +341,25 @@ def test_nothing_is_offered_during_a_pause(monkeypatch: pytest.MonkeyPatch) -> N
     assert world.reasons(KEY)["12:05"] == "backup"
 
 
+def test_what_failed_before_a_pause_is_offered_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fault() -> None:
+        raise ConnectionError("broker gone")
+
+    async def story(world: World) -> None:
+        scheduler = Scheduler(world, ListSource(scheduled(cron="0 12 * * *")))
+        scheduler.broker.fault = fault
+        await world.until("12:00:40")
+        scheduler.broker.fault = None
+        world.paused = Paused(reason="backup", until=minute("12:05"))
+        await world.until("12:05:10")
+        assert [method for method, _ in scheduler.gate.asked].count(CLAIM) == 1
+        world.paused = None
+        await world.until("12:06:30")
+        assert scheduler.task_ids == ids("12:00")
+
+    play(story, monkeypatch)
+
+
 def test_what_is_too_old_after_a_pause_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(world: World) -> None:
         first = Scheduler(world, ListSource(scheduled(cron="0-3 12 * * *")))
@@ -357,11 +378,32 @@ def test_what_is_too_old_after_a_pause_is_listed(monkeypatch: pytest.MonkeyPatch
 # ---- bounds and faults
 
 
+def test_a_minute_that_is_being_asked_for_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World) -> None:
+        await world.until("12:00:57")
+        arguments = {"update_interval": timedelta(seconds=2)}
+        scheduler = Scheduler(world, ListSource(scheduled()), arguments=arguments)
+        await world.until("12:01:50")
+        claim = world.methods[CLAIM]
+        world.methods[CLAIM] = lambda request, asked: request.fail(StoreUnavailable(retry_after=1.0))
+        await world.until("12:02:10")
+        world.methods[CLAIM] = claim
+        await world.until("12:02:15")
+        assert scheduler.task_ids == ids("12:00", "12:01")
+        assert MISSED not in [method for method, _ in scheduler.gate.asked]
+
+    play(story, monkeypatch)
+
+
 def test_the_search_is_bounded_and_goes_on_in_the_next_listing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "LOOKS", 40)
     looks: list[int] = []
-    real = recovery.is_cron_task_now
-    monkeypatch.setattr(recovery, "is_cron_task_now", lambda *args: looks.append(1) or real(*args))
+
+    def counted(*arguments: Any) -> bool:
+        looks.append(1)
+        return is_cron_task_now(*arguments)
+
+    monkeypatch.setattr(recovery, "is_cron_task_now", counted)
     names = [f"s{number}" for number in range(8)]
 
     async def story(world: World) -> None:

@@ -42,9 +42,7 @@ def answering(fake: FakeGate, catch_up: str, minutes: int) -> None:
     def answer(asked: ReviewIn) -> ReviewOut:
         now = datetime.now(UTC)
         since = floor(now) - minutes * MINUTE
-        return ReviewOut(
-            now=now, reviews=[reviewed(each.schedule, since, catch_up, **fields) for each in asked.schedules]
-        )
+        return ReviewOut(now=now, reviews=[reviewed(each.schedule, since, catch_up) for each in asked.schedules])
 
     fake.answers[REVIEW] = answer
 
@@ -137,6 +135,21 @@ def test_what_will_be_sent_is_offered_for_its_own_minute(fake: FakeGate) -> None
         assert datetime.fromisoformat(asked.at) == offer.offer.trigger.at
 
     assert len(run(work, ListSource(scheduled()), socket=fake.path).broker.sent) == 1
+
+
+def test_what_is_over_by_the_gates_clock_alone_is_not_missed(fake: FakeGate) -> None:
+    """The scheduler's own clock is ten minutes late: its tick is still to come."""
+    here = datetime.now(UTC)
+
+    def answer(asked: ReviewIn) -> ReviewOut:
+        return ReviewOut(
+            now=datetime.now(UTC) + 10 * MINUTE, reviews=[reviewed("app:nightly", floor(here) - MINUTE, "none")]
+        )
+
+    fake.answers[REVIEW] = answer
+    run(nothing, ListSource(scheduled()), socket=fake.path)
+    (told,) = fake.asked(MISSED)
+    assert datetime.fromisoformat(told.at) <= datetime.now(UTC) - MINUTE
 
 
 def test_an_older_gate_is_as_good_as_before(fake: FakeGate, caplog: pytest.LogCaptureFixture) -> None:

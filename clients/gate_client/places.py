@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -72,10 +72,11 @@ class Places:
         self.worker = worker
         self.session = session or new_token()
         self._late = late
-        self._connection = Connection(self, socket, timeout=timeout)
-        self.begin()
+        hooks = Hooks(begin=self._begin, greet=self._greet, late=self._answered_late)
+        self._connection = Connection(hooks, socket, timeout=timeout)
+        self._begin()
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """Nothing is held: what was held in another event loop or process is not ours."""
         self._process = os.getpid()
         self._held: dict[str, Place] = {}
@@ -141,12 +142,12 @@ class Places:
 
     # ---- what the gate is told
 
-    def answered_late(self, request: Asked) -> None:
+    def _answered_late(self, request: Asked) -> None:
         """An acquire that was given up is answered, or lost."""
         if isinstance(request.result, AcquireOut) and self._late is not None:
             self._late()
 
-    def greet(self, link: Link) -> None:
+    def _greet(self, link: Link) -> None:
         """Tell first of all what is held. What is not bound yet is held for one queue from now on."""
         for permit, place in list(self._held.items()):
             if place.queue is None:
@@ -181,20 +182,22 @@ def _may_be_granted(request: Asked) -> bool:
     return request.in_flight or request.astray
 
 
-class Keeper(Protocol):
-    """What a connection is kept up for."""
+class Hooks(NamedTuple):
+    """What a connection calls: when it belongs to another event loop or process, when it is made, before anything else
+    is written, and when a request that was given up is answered or lost.
+    """
 
-    def begin(self) -> None: ...
-    def greet(self, link: Link) -> None: ...
-    def answered_late(self, request: Asked) -> None: ...
+    begin: Callable[[], None]
+    greet: Callable[[Link], None]
+    late: Callable[[Asked], None]
 
 
 class Connection(AsyncGate):
-    """A connection that is kept up from its first call until it is closed, and begins with the keeper's `greet`."""
+    """A connection that is kept up from its first call until it is closed."""
 
-    def __init__(self, places: Keeper, socket: str | os.PathLike[str] | None, *, timeout: float) -> None:
+    def __init__(self, hooks: Hooks, socket: str | os.PathLike[str] | None, *, timeout: float) -> None:
         super().__init__(socket, timeout=timeout)
-        self._places = places
+        self._hooks = hooks
         self._greeted: Link | None = None
 
     def begin(self) -> None:
@@ -207,7 +210,7 @@ class Connection(AsyncGate):
         if before != (loop, self._process):
             self._heard = asyncio.Event()
             self._heard.set()
-            self._places.begin()
+            self._hooks.begin()
         return loop
 
     async def answer(self, request: Asked, timeout: float | None) -> None:
@@ -228,7 +231,7 @@ class Connection(AsyncGate):
 
     def _hear_late(self, request: Asked) -> None:
         self._heard.set()
-        self._places.answered_late(request)
+        self._hooks.late(request)
 
     def tell(self, method: str, parameters: Wire) -> None:
         """Write a call that gets no answer, if there is a connection."""
@@ -239,7 +242,7 @@ class Connection(AsyncGate):
         link = await super()._linked()
         if link is not self._greeted:  # nobody else has run since it was made
             self._greeted = link
-            self._places.greet(link)
+            self._hooks.greet(link)
         return link
 
     def _keep(self) -> None:

@@ -33,7 +33,7 @@ What = TypeVar("What")
 OFFERS = 60
 """How much is offered in one listing, over all schedules."""
 LOOKS = 10_000
-"""How many minutes of all schedules are looked at in one listing."""
+"""How many minutes of all schedules are looked at in one listing, or two for each schedule if that is more."""
 LOOKS_AT_ONCE = 200
 """And how many before the event loop has its turn: some milliseconds."""
 REMEMBERED = 10_000
@@ -66,8 +66,6 @@ class Recovery:
         """What was sent without the gate."""
         self._tries: dict[tuple[str, Trigger], int] = {}
         """How often each thing that is still to be sent was offered."""
-        self._first = 0
-        """Where the next search for missed minutes begins."""
         self._unreadable: set[str] = set()
         self._away = False
 
@@ -136,10 +134,9 @@ class Recovery:
     ) -> list[str]:
         """Look for missed minutes; gives the keys of the schedules that all was found of."""
         keys = [key for key, schedule in schedules.items() if schedule.cron is not None]
-        start = self._first % len(keys) if keys else 0
         searched: list[str] = []
-        left, turn = LOOKS, LOOKS_AT_ONCE
-        for number, key in enumerate([*keys[start:], *keys[:start]]):
+        left, turn = max(LOOKS, 2 * len(keys)), LOOKS_AT_ONCE  # a minute goes by between two listings
+        for key in keys:
             known = set(reviews[key].known)
             missing = self._begun(key, schedules[key], reviews[key].since, known, now)
             # What is being asked for here has no record yet, and is not missed.
@@ -155,10 +152,7 @@ class Recovery:
                 if turn <= 0:
                     await asyncio.sleep(0)
                     turn = LOOKS_AT_ONCE
-            else:
-                if missing.end < until:
-                    self._first = start + number
-                    break
+            if missing.end >= until:
                 searched.append(key)
         return searched
 
@@ -232,7 +226,7 @@ class Recovery:
             for offer in found.values()
             if offer.key not in busy and not self._sends.under_way(offer.key, offer.trigger)
         ]
-        free.sort(reverse=True, key=lambda offer: (self._tries.get((offer.key, offer.trigger), 0), offer.trigger.at or offer.time))
+        free.sort(key=lambda offer: (self._tries.get((offer.key, offer.trigger), 0), offer.trigger.at or offer.time))
         chosen = free[:OFFERS]
         tries = {about: self._tries[about] for about in found if about in self._tries}
         for offer in chosen:

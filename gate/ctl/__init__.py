@@ -11,6 +11,8 @@ claimed.py   the occurrence that a command is the send of
 placed.py    the place that a command runs in
 command.py   a command that runs as if nobody stood between
 signals.py   signals as events
+pause.py lint.py    and their subcommands, pause, resume and lint
+crons.py     what taskiq's cron code makes of an expression
 sends.py     what a status says of the send side
 files.py     answers from a configuration file, without a gate
 marks.py     the week of a rule, minute by minute: what pictures draw

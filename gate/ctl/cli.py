@@ -8,6 +8,7 @@ from gate.ctl.asking import socket_option
 from gate.ctl.check import check
 from gate.ctl.demo import demo
 from gate.ctl.history import history
+from gate.ctl.lint import lint
 from gate.ctl.pause import pause, resume
 from gate.ctl.reload import reload
 from gate.ctl.resend import resend
@@ -41,6 +42,7 @@ for command in (
     reload,
     history,
     resend,
+    lint,
     run_command,
     demo,
 ):

@@ -68,7 +68,8 @@ def label_schedules(settings: Settings) -> list[dict[str, Any]]:
 
 
 def _trigger(settings: Settings, kind: str) -> dict[str, Any]:
-    return {"often": {"interval": EVERY}, "once": {"time": settings.once}}.get(kind, {"cron": CRON})
+    others: dict[str, dict[str, Any]] = {"often": {"interval": EVERY}, "once": {"time": settings.once}}
+    return others.get(kind, {"cron": CRON})
 
 
 def redis_schedules(settings: Settings) -> list[ScheduledTask]:

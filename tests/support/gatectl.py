@@ -25,10 +25,12 @@ def gatectl(*arguments: str, env: Mapping[str, str | None] | None = None) -> Res
     return CliRunner(env=env).invoke(cli, list(arguments), prog_name="gatectl")
 
 
-def process(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def process(
+    *arguments: str, env: Mapping[str, str] | None = None, cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
     """Run it as a process, with `env` added to ours, and pipes for its output."""
     return subprocess.run(
-        [*COMMAND, *arguments], cwd=ROOT, env=os.environ | dict(env or {}), timeout=PATIENCE, capture_output=True,
+        [*COMMAND, *arguments], cwd=cwd, env=os.environ | dict(env or {}), timeout=PATIENCE, capture_output=True,
         text=True, check=False,
     )  # fmt: skip
 
