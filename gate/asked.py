@@ -9,7 +9,9 @@ from gate.hours import FetchRule
 WORKER_BYTES = 256
 QUEUES = 1000
 QUEUE_BYTES = 512
+JOB_BYTES = 512
 SESSION_CHARACTERS = 128
+PERMIT_CHARACTERS = 128
 MOST_NAMES = 2_000
 """With more names than that of a kind, nothing is said of it: it would be too much to remember and to compare."""
 
@@ -85,21 +87,38 @@ class Asked:
 
 def check_session(session: str) -> None:
     """Whether a session may be named so; raises InvalidWorker."""
-    if not 1 <= len(session) <= SESSION_CHARACTERS:
-        reason = f"{len(session)} characters are given, 1 to {SESSION_CHARACTERS} are allowed"
-        raise InvalidWorker(field="session", reason=reason)
+    _check_characters("session", session, SESSION_CHARACTERS)
+
+
+def check_permit(field: str, permit: str) -> None:
+    """Whether a permit may be named so; raises InvalidWorker."""
+    _check_characters(field, permit, PERMIT_CHARACTERS)
+
+
+def check_bound(place: str, queue: str, job: str | None) -> None:
+    """Whether a permit may be bound to a job of a queue; raises InvalidWorker. `place`: what its fields stand in."""
+    _check_bytes(f"{place}queue", queue, QUEUE_BYTES)
+    if job is not None:
+        _check_bytes(f"{place}job", job, JOB_BYTES)
 
 
 def check_names(worker: str, queues: Sequence[str] | None) -> None:
     """Whether this may be asked at all; raises InvalidWorker. None: all queues."""
-    if not 1 <= (size := len(worker.encode())) <= WORKER_BYTES:
-        raise InvalidWorker(field="worker", reason=f"{size} bytes are given, 1 to {WORKER_BYTES} are allowed")
+    _check_bytes("worker", worker, WORKER_BYTES)
     if queues is None:
         return
     if len(queues) > QUEUES:
         reason = f"{len(queues)} names are given, at most {QUEUES} are allowed"
         raise InvalidWorker(field="queues", reason=reason)
     for index, queue in enumerate(queues):
-        if not 1 <= (size := len(queue.encode())) <= QUEUE_BYTES:
-            reason = f"{size} bytes are given, 1 to {QUEUE_BYTES} are allowed"
-            raise InvalidWorker(field=f"queues[{index}]", reason=reason)
+        _check_bytes(f"queues[{index}]", queue, QUEUE_BYTES)
+
+
+def _check_bytes(field: str, text: str, most: int) -> None:
+    if not 1 <= (size := len(text.encode())) <= most:
+        raise InvalidWorker(field=field, reason=f"{size} bytes are given, 1 to {most} are allowed")
+
+
+def _check_characters(field: str, text: str, most: int) -> None:
+    if not 1 <= len(text) <= most:
+        raise InvalidWorker(field=field, reason=f"{len(text)} characters are given, 1 to {most} are allowed")

@@ -14,7 +14,7 @@ from secrets import token_hex
 from typing import Any, Protocol
 
 from gate import errors, placemarks, poolinfo, processes
-from gate.asked import QUEUE_BYTES, Asked, check_names, check_session
+from gate.asked import Asked, check_bound, check_names, check_permit, check_session
 from gate.engine import Request, Timer
 from gate.fetchlimits import FetchLimits
 from gate.fetchrules import FetchRules, Verdict
@@ -30,8 +30,6 @@ from gate.waking import WakeUp
 
 log = logging.getLogger("gate.fetch")
 
-PERMIT_CHARACTERS = 128
-JOB_BYTES = 512
 LOOK_SECONDS = 0.25
 """How often to look whether processes that hold places live."""
 LOOKED_AT = 100
@@ -128,7 +126,7 @@ class Placing:
         check_names(asked.worker, asked.queues)
         check_session(asked.session)
         if asked.permit is not None:
-            _check_permit("permit", asked.permit)
+            check_permit("permit", asked.permit)
         self._hours.asked.note(asked.worker, asked.queues)
         now, client = self._now(), _client(request)
         process = self.process_of(client)
@@ -171,8 +169,7 @@ class Placing:
 
     def bind(self, request: Request, asked: BindIn) -> None:
         """Answer `io.schedulegate.Fetch.Bind`; raises UnknownPermit and InvalidWorker."""
-        _check_bytes("queue", asked.queue, QUEUE_BYTES)
-        _check_job("job", asked.job)
+        check_bound("", asked.queue, asked.job)
         permit = self.permits.get(asked.permit)
         if permit is None or permit.process != self.process_of(_client(request)):
             raise errors.UnknownPermit(permit=asked.permit)
@@ -196,9 +193,8 @@ class Placing:
         """Answer `io.schedulegate.Fetch.Restore`; raises InvalidWorker."""
         check_names(asked.worker, None)
         for index, one in enumerate(asked.permits):
-            _check_permit(f"permits[{index}].permit", one.permit)
-            _check_bytes(f"permits[{index}].queue", one.queue, QUEUE_BYTES)
-            _check_job(f"permits[{index}].job", one.job)
+            check_permit(f"permits[{index}].permit", one.permit)
+            check_bound(f"permits[{index}].", one.queue, one.job)
         client, now = _client(request), self._now()
         held = [Held(one.permit, one.queue, one.job) for one in asked.permits]
         decided_by = partial(self.limits.choice, asked.worker)
@@ -327,22 +323,6 @@ def _log(ask: Ask, answer: Answer) -> None:
 
 def _client(request: Request) -> Client:
     return request.caller
-
-
-def _check_permit(field: str, permit: str) -> None:
-    if not 1 <= len(permit) <= PERMIT_CHARACTERS:
-        reason = f"{len(permit)} characters are given, 1 to {PERMIT_CHARACTERS} are allowed"
-        raise errors.InvalidWorker(field=field, reason=reason)
-
-
-def _check_bytes(field: str, text: str, most: int) -> None:
-    if not 1 <= (size := len(text.encode())) <= most:
-        raise errors.InvalidWorker(field=field, reason=f"{size} bytes are given, 1 to {most} are allowed")
-
-
-def _check_job(field: str, job: str | None) -> None:
-    if job is not None:
-        _check_bytes(field, job, JOB_BYTES)
 
 
 def _refused(ask: Ask, answer: Answer, verdict: Verdict) -> AcquireOut:

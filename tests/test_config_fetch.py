@@ -276,8 +276,8 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "a name that no rule uses": (
         BERLIN + "[hours]\nnight = ['daily 20:00-06:00']",
         [
-            "hours.night: no rule uses it: name it in open, closed or at_once of a [[fetch]], or in pause of a [[send]], "
-            "or remove it"
+            "hours.night: no rule uses it: name it in open, closed or at_once of a [[fetch]], "
+            "or in pause of a [[send]], or remove it"
         ],
     ),
     "a wrong line of hours, said once however many use it": (

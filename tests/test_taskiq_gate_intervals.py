@@ -179,7 +179,9 @@ def test_an_interval_that_was_down_is_not_filled_back(monkeypatch: pytest.Monkey
     play(story, monkeypatch)
 
 
-def test_a_schedule_that_left_its_source_is_offered_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schedule_that_left_its_source_is_offered_no_more(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def story(world: World) -> None:
         broker, source = Timed(world), ListSource(every(600))
         first = Scheduler(world, source, broker=broker)
@@ -196,5 +198,6 @@ def test_a_schedule_that_left_its_source_is_offered_no_more(monkeypatch: pytest.
         await asyncio.sleep(1000)
         assert second.loop.scheduled_tasks[0][1] == []
         assert len(broker.times) == 1
+        assert "Traceback" not in caplog.text
 
     play(story, monkeypatch)

@@ -409,13 +409,13 @@ def test_l8_a_source_that_fails_keeps_its_schedules(
     """taskiq takes the failure for an empty list: every minute until the next listing would be lost."""
 
     async def story(world: World) -> None:
-        scheduler = Scheduler(world, Failing(2, 3, 4))
+        scheduler = Scheduler(world, Failing(2, 3, 5))
         await world.until("12:06:10")
         assert scheduler.task_ids == ids("12:00", "12:01", "12:02", "12:03", "12:04", "12:05")
 
     play(story, monkeypatch)
     lines = [line for line in said(caplog, logging.WARNING) if "cannot be listed" in line]
-    assert lines == ["a: the schedules cannot be listed: those that were listed before stay in force"]
+    assert lines == 2 * ["a: the schedules cannot be listed: those that were listed before stay in force"]
 
 
 @pytest.mark.parametrize("catch_up", [CatchUp.NONE, CatchUp.ALL])

@@ -280,6 +280,48 @@ def test_a_one_off_that_the_broker_refused_is_sent_at_the_next_listing(monkeypat
     play(story, monkeypatch)
 
 
+def test_a_one_off_that_another_scheduler_sent_meanwhile_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its source knows it by its own id, not by that of the offer."""
+
+    async def fault() -> None:
+        raise ConnectionError("broker gone")
+
+    def source() -> LabelScheduleSource:
+        broker = InMemoryBroker()
+        broker.register_task(lambda: None, "job", schedule=[{"time": minute("12:00"), "schedule_id": "once"}])
+        return LabelScheduleSource(broker)
+
+    async def story(world: World) -> None:
+        first = Scheduler(world, source())
+        first.broker.fault = fault
+        await world.until("12:00:40")
+        second = Scheduler(world, source())
+        await world.until("12:02:30")
+        assert (len(first.task_ids), len(second.task_ids)) == (0, 1)
+        assert first.loop.scheduled_tasks[0][1] == []
+
+    play(story, monkeypatch)
+
+
+def test_a_one_off_that_an_operator_allows_again_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = datetime(2026, 11, 30, 12, 0, 30, 250_000, UTC)
+
+    async def story(world: World) -> None:
+        source = ListSource(scheduled(time=time, schedule_id="once"))
+        first = Scheduler(world, source)
+        first.broker.fault = asyncio.Event().wait
+        await world.until("12:00:40")
+        await first.kill()
+        second = Scheduler(world, source)
+        await world.until("12:02:00")
+        assert not second.task_ids
+        world.resend("a:once", time)
+        await world.until("12:03:10")
+        assert second.task_ids == [task_id("a:once", time)]
+
+    play(story, monkeypatch)
+
+
 def test_what_waits_behind_a_failing_broker_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was offered least often comes first: seventy that fail do not keep an eightieth from being tried."""
     monkeypatch.setattr(recovery, "OFFERS", 2)
@@ -422,6 +464,22 @@ def test_the_search_is_bounded_and_goes_on_in_the_next_listing(monkeypatch: pyte
         sent = {(name, text) for name in names for text in ("12:10", "12:20", "12:30", "12:40")}
         expected = [id_ for name, text in sent for id_ in ids(text, key=f"a:{name}")]
         assert sorted(second.task_ids) == sorted(expected)
+
+    play(story, monkeypatch, catch_up=CatchUp.ALL)
+
+
+def test_however_many_schedules_there_are_the_search_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "LOOKS", 1)
+
+    def source() -> ListSource:
+        return ListSource(*(scheduled(schedule_id=f"s{number}") for number in range(5)))
+
+    async def story(world: World) -> None:
+        await down_for_ten_minutes(world, source)
+        await world.until("12:30:00")
+        for number in range(5):
+            states = world.states(f"a:s{number}")
+            assert {states.get(text) for text in minutes("12:00", 29)} == {"sent"}
 
     play(story, monkeypatch, catch_up=CatchUp.ALL)
 

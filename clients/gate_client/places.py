@@ -80,8 +80,6 @@ class Places:
         """Nothing is held: what was held in another event loop or process is not ours."""
         self._process = os.getpid()
         self._held: dict[str, Place] = {}
-        self._released: str | None = None
-        """The permit that was released last."""
 
     # ---- what is held
 
@@ -133,11 +131,13 @@ class Places:
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Release all, and hang up when that is answered, after `timeout` seconds at most."""
-        for permit in list(self.held):
+        permits = list(self.held)
+        for permit in permits[:-1]:
             self.release(permit)
-        if self._released is not None and self._process == os.getpid():
-            with suppress(GateError):  # an answer to the last release says that all before it were read
-                await self._connection.call(RELEASE, PermitIn(permit=self._released), timeout=timeout)
+        if permits:
+            del self._held[permits[-1]]
+            with suppress(GateError):  # an answer to the last one says that all before it were read
+                await self._connection.call(RELEASE, PermitIn(permit=permits[-1]), timeout=timeout)
         await self._connection.close(timeout)
 
     # ---- what the gate is told
@@ -171,7 +171,6 @@ class Places:
                     self._held.pop(one.permit, None)
 
     def _give_back(self, permit: str) -> None:
-        self._released = permit
         self._connection.tell(RELEASE, PermitIn(permit=permit))
 
 

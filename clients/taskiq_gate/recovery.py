@@ -218,14 +218,10 @@ class Recovery:
                     yield Offer(key=key, trigger=Trigger(at=at), reason=self._problems.get((key, at), UNSENT), time=now)
 
     def _chosen(self, offers: Iterable[Offer]) -> list[Offer]:
-        """What was offered least often comes first, of that the oldest; nothing that is being sent."""
+        """What was offered least often comes first, of that the oldest; nothing of a schedule whose last offers are still being sent."""
         busy = self._sends.offered()
         found = {(offer.key, offer.trigger): offer for offer in offers}
-        free = [
-            offer
-            for offer in found.values()
-            if offer.key not in busy and not self._sends.under_way(offer.key, offer.trigger)
-        ]
+        free = [offer for offer in found.values() if offer.key not in busy]
         free.sort(key=lambda offer: (self._tries.get((offer.key, offer.trigger), 0), offer.trigger.at or offer.time))
         chosen = free[:OFFERS]
         tries = {about: self._tries[about] for about in found if about in self._tries}

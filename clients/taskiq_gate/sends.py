@@ -73,12 +73,6 @@ class Sends:
         found = [each.trigger for each in self._under_way.values() if each.key == key and not each.trigger.once]
         return {at for trigger in found for at in (trigger.at, trigger.overlooked) if at is not None}
 
-    def under_way(self, key: str, trigger: Trigger) -> bool:
-        """Whether somebody sends just this."""
-        if trigger.at is not None and not trigger.once:
-            return trigger.at in self.minutes(key)
-        return any(each.key == key and each.trigger == trigger for each in self._under_way.values())
-
     def offered(self) -> set[str]:
         """The keys of schedules with an offer under way: one that hangs shall not become many."""
         return {each.key for each in self._under_way.values() if each.offered}

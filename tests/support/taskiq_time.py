@@ -18,7 +18,7 @@ from taskiq.cli.scheduler.run import SchedulerLoop
 
 from gate import errors
 from gate.engine import Engine, Request
-from gate.interface import ClaimIn, ClaimOut, Decision, Reply, TokenIn
+from gate.interface import ClaimIn, ClaimOut, Decision, Done, Reply, TokenIn
 from gate.ledger import Event
 from gate.review import Reviews
 from gate.rules import Paused, SendPolicy
@@ -94,6 +94,13 @@ class World:
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.loop.time()) + self.shift
+
+    def resend(self, schedule: str, at: datetime) -> None:
+        """As `gatectl resend`."""
+        caller, slot = Caller(), Slot(Call(method="io.schedulegate.Control.Resend"), None)
+        self.engine.resend(Request(caller, slot), schedule, at)
+        self.engine.flush()
+        assert isinstance(caller.answers[slot], Done)
 
     async def until(self, text: str) -> None:
         """Sleep until the wall clock shows this: "12:10", "12:10:30"."""
