@@ -218,8 +218,8 @@ class Recovery:
                     yield Offer(key=key, trigger=Trigger(at=at), reason=self._problems.get((key, at), UNSENT), time=now)
 
     def _chosen(self, offers: Iterable[Offer]) -> list[Offer]:
-        """What was offered least often comes first, of that the oldest; nothing of a schedule whose last offers are still being sent."""
-        busy = self._sends.offered()
+        """What was offered least often comes first, of that the oldest."""
+        busy = self._sends.offered()  # an offer that hangs is not followed by more
         found = {(offer.key, offer.trigger): offer for offer in offers}
         free = [offer for offer in found.values() if offer.key not in busy]
         free.sort(key=lambda offer: (self._tries.get((offer.key, offer.trigger), 0), offer.trigger.at or offer.time))

@@ -48,7 +48,7 @@ class GatedScheduleSource(ScheduleSource):
         further wrappers in this process, in the order in which they are made. Two applications that share a gate
         should each give their sources names, and keep them.
     `gate`: an AsyncGate to use, which stays the caller's to close; without one, `socket` and `holder` are those of the
-        AsyncGate that is made at the first send, in the scheduler's event loop.
+        AsyncGate that is made at the first listing, in the scheduler's event loop.
     `max_wait`: seconds to wait for an occurrence that another scheduler is sending.
     `patience`: seconds to wait for a gate that is away, and then `on_gate_down`: "hold" sends nothing and logs an
         error, "send" sends without a claim and logs a warning.
@@ -61,6 +61,12 @@ class GatedScheduleSource(ScheduleSource):
     Schedules are recognised after a restart by their `schedule_id` if it was given, else by what they are: task, time,
     arguments and labels. Give an id to a schedule that shall keep its history when any of these changes, and to
     one-offs that are alike in all of them.
+
+    What was missed is found whenever taskiq lists its schedules (at its start, then by its `--update-interval`), and
+    is sent then as the gate's configuration says (`catch_up`, `catch_up_within`): each occurrence once, with the task
+    id that it would have had, and as a one-off schedule with an id of its own. The hooks of `source` see the schedule
+    itself. What is not sent is told to the gate, which lists it. What the broker refused is offered again whatever
+    `catch_up` says. While `source` fails to list its schedules, those that it listed last stay in force.
 
     Everything else of `source` is reached through the wrapper.
     """

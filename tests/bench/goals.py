@@ -101,7 +101,7 @@ def _ratios() -> Iterator[Ratio]:
         yield Ratio(g6, _claim("gate", n), _application("redis", n), _rate)
     g7 = Goal("G7", f"claims/s, {ROWS} connections: full ledger of empty", True, 0.7, 0.85)
     yield Ratio(g7, Key("rows", "full", ROWS), Key("rows", "empty", ROWS), _rate)
-    for server, floor, goal in (("limited", 0.5, 0.95), ("gated", 0.75, 0.99)):
+    for server, floor, goal in (("limited", 0.95, 0.98), ("gated", 0.99, 0.995)):
         g10 = Goal("G10", f"empty jobs/s of a procrastinate worker, {server}: of one without a gate", True, floor, goal)
         yield Ratio(g10, Key("job", server, Shape(1)), Key("job", "no gate", Shape(1)), _median_rate)
     g14 = Goal("G14", "is it open and until when, per second: of croniter's get_prev and get_next", True, 50.0, 300.0)
