@@ -345,7 +345,11 @@ def test_a_night_of_ten_hours_passes_in_seconds(
     config = 'timezone = "Europe/Berlin"\n[[fetch]]\nname = "night"\nopen = ["daily 20:00-06:00"]\n'
     gate = make_gate(config=config, env=clock.env()).start()
     with watcher(gate.socket, "w") as connection:
-        said = [connection.last, connection.next(60), connection.next(60)]
+        said = [connection.last]
+        while len(said) < 3:  # two clocks that run so fast may seem to step apart, and then all are told again
+            answer = connection.next(60)
+            if answer["open"] is not said[-1]["open"]:
+                said.append(answer)
     assert [answer["open"] for answer in said] in ([False, True, False], [True, False, True])
     untils = [datetime.fromisoformat(answer["until"]) for answer in said]
     assert untils[2] - untils[0] == timedelta(hours=24)
