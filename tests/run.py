@@ -213,10 +213,10 @@ def run_tests(pytest: list[str | Path], env: dict[str, str]) -> int:
             started = subprocess.Popen(command, cwd=ROOT, env=env, stdout=shown, stderr=subprocess.STDOUT)
             others.append((shown, held.enter_context(started)))
         codes = [run(*pytest, "tests/e2e", env=env)]
-        for shown, process in others:
+        for output, process in others:
             codes.append(process.wait())
-            shown.seek(0)
-            print(shown.read(), flush=True)
+            output.seek(0)
+            print(output.read(), flush=True)
     return next((code for code in codes if code), 0)
 
 
