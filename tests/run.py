@@ -20,9 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKS = {
@@ -199,25 +197,15 @@ def run_checks(venv: Path, chosen: list[str], pytest_arguments: list[str]) -> di
     return codes
 
 
-BESIDE = (["-m", "process", "--ignore=tests/e2e"], ["-m", "not process"])
-"""What runs beside the tests of whole applications: all three mostly wait for processes."""
-
-
 def run_tests(pytest: list[str | Path], env: dict[str, str]) -> int:
-    """All tests: the slowest are shown while they run, the others afterwards."""
-    with ExitStack() as held:
-        others: list[tuple[IO[str], subprocess.Popen[bytes]]] = []
-        for choice in BESIDE:
-            shown = held.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
-            command = [*pytest, *choice, "-p", "no:cacheprovider"]
-            started = subprocess.Popen(command, cwd=ROOT, env=env, stdout=shown, stderr=subprocess.STDOUT)
-            others.append((shown, held.enter_context(started)))
-        codes = [run(*pytest, "tests/e2e", env=env)]
-        for output, process in others:
-            codes.append(process.wait())
-            output.seek(0)
-            print(output.read(), flush=True)
-    return next((code for code in codes if code), 0)
+    """All tests: those of whole applications mostly wait, so the others run beside them, and are shown afterwards."""
+    with tempfile.TemporaryFile("w+", errors="replace") as shown:
+        command = [*pytest, "--ignore=tests/e2e", "-p", "no:cacheprovider"]
+        with subprocess.Popen(command, cwd=ROOT, env=env, stdout=shown, stderr=subprocess.STDOUT) as others:
+            code = run(*pytest, "tests/e2e", env=env)
+        shown.seek(0)
+        print(shown.read(), flush=True)
+    return code or others.returncode
 
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
