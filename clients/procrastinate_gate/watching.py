@@ -9,9 +9,9 @@ from gate.errors import GateError
 from gate.interface import CheckIn, CheckOut, WatchIn
 from gate_client import AsyncGate
 from gate_client.core import pauses, socket_path, too_late, unreachable
+from gate_client.pushes import Pushes
 from procrastinate_gate.answers import Answer, Reading, Verdict, judge, stepped_back
 from procrastinate_gate.outage import Outage
-from procrastinate_gate.pushes import Pushes
 
 log = logging.getLogger("procrastinate_gate")
 

@@ -9,7 +9,7 @@ from gate.interface import AcquireOut, WatchIn
 from gate_client.core import TRANSIENT, GateUnreachable, pauses, socket_path, unreachable
 from gate_client.line import Deadline
 from gate_client.places import Places
-from procrastinate_gate.pushes import Pushes
+from gate_client.pushes import Pushes
 
 START = timedelta(milliseconds=50)
 """A start takes a moment: hours that end sooner are taken to have ended."""
