@@ -64,6 +64,7 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     control.py        io.schedulegate.Control: inspecting and steering, and who may
     story.py          what is known of one occurrence
     status.py         the parts of a status, as they go over the wire
+    metrics.py        a status as Prometheus metrics
     service.py        the parts of a running gate, put together
     peer.py           who is at the other end of a connection (SO_PEERCRED)
     sockets.py        the listening socket: stale ones replaced, live ones refused

@@ -9,6 +9,7 @@ from gate.ctl.check import check
 from gate.ctl.demo import demo
 from gate.ctl.history import history
 from gate.ctl.lint import lint
+from gate.ctl.metrics import metrics
 from gate.ctl.pause import pause, resume
 from gate.ctl.reload import reload
 from gate.ctl.resend import resend
@@ -43,6 +44,7 @@ for command in (
     history,
     resend,
     lint,
+    metrics,
     run_command,
     demo,
 ):
