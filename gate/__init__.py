@@ -28,6 +28,7 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     fetchrules.py  P  config + overrides to a verdict with reason and until
     fetchlimits.py P  the limits of rules and resources at an instant, ramps included
     pools.py       P  places that a limit counts, and how many may be given now
+    graces.py      P  what is over at an instant unless something happens before
     holders.py     P  what processes hold, and what the disk says of it
     waitlist.py    P  who waits for a place, in order
     permit.py      P  one permit, and what is asked and answered about it

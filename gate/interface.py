@@ -199,6 +199,7 @@ class HeldPermit(Wire, frozen=True, kw_only=True):
 class RestoreIn(Wire, frozen=True, kw_only=True):
     worker: str
     permits: list[HeldPermit]
+    session: str | None = None
 
 
 class RestoreOut(Reply, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from gate.holders import Record
-from gate.waitlist import Connection, Process, Waiter
+from gate.waitlist import Connection, Key, Process, Waiter
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -53,8 +53,8 @@ class Answer(Struct, frozen=True, kw_only=True):
 class Permit(Struct, frozen=True, kw_only=True):
     """Places that are taken: one in each of `pools`. Reserved while `queue` is None, else bound to a job of a queue.
 
-    `connection`: None since it closed. `granted` and `left_out`: as they were answered. `session`: None where its
-    process took it back from a gate that ran before.
+    `connection`: None since it closed. `granted` and `left_out`: as they were answered. `session`: None where it was
+    taken back from a gate that ran before by a client that names none.
     """
 
     id: str
@@ -86,6 +86,19 @@ class Held(Struct, frozen=True):
     job: str | None = None
 
 
+class Restorer(Struct, frozen=True, kw_only=True):
+    """Who says what it holds. `session`: None where the client does not say; it speaks for its whole process then."""
+
+    worker: str
+    session: str | None
+    process: Process
+    connection: Connection
+
+    def speaks_for(self, permit: Permit) -> bool:
+        """Whether it would have named this permit of its process if it still held it."""
+        return permit.worker == self.worker if self.session is None else permit.session == self.session
+
+
 class Restored(Struct, frozen=True):
     """`kept`: the ids that are taken back; those that are missing belong to another process."""
 
@@ -96,13 +109,13 @@ class Restored(Struct, frozen=True):
 class Tick(Struct, frozen=True, kw_only=True):
     """What came of all that happened since the last one.
 
-    `woken`: who has been offered places, one each time. `lost`: permits whose grace is over. `gone`: processes of which
+    `woken`: who has been offered places, one each time. `lost`: permits whose grace is over. `gone`: sessions of which
     the disk need not know any more. `next`: when to come back at the latest.
     """
 
     woken: tuple[Waiter, ...]
     lost: tuple[Permit, ...]
-    gone: tuple[Process, ...]
+    gone: tuple[Key, ...]
     next: datetime | None
 
 

@@ -12,15 +12,19 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from gate.graces import Graces
 from gate.holders import Record
 from gate.offers import OFFER_SECONDS, Offers
-from gate.permit import Answer, Ask, Bound, Choice, Held, Permit, PoolStatus, Restored, Tick, pools_of
+from gate.permit import Answer, Ask, Bound, Choice, Held, Permit, PoolStatus, Restored, Restorer, Tick, pools_of
 from gate.places import Places
 from gate.pools import Limits
-from gate.waitlist import Connection, Process, Waiter
+from gate.waitlist import Connection, Key, Process, Waiter
 
 GRACE_SECONDS = 2.0
 """How long places stay taken whose process is dead, cannot be told, or did not name them when it restored."""
+AWAY_SECONDS = 30.0
+"""How long places stay taken of a worker that does not come back while others of its living process do. It may be busy
+in an event loop of its own; procrastinate takes it for stalled after as long."""
 MOST = 10_000
 """How many permits and waiters there may be over all."""
 MOST_OF_PROCESS = 1_000
@@ -32,14 +36,17 @@ class Permits:
 
     def __init__(self, started: datetime, grace: float = GRACE_SECONDS, offer: float = OFFER_SECONDS) -> None:
         self._grace = timedelta(seconds=grace)
+        self._away = timedelta(seconds=AWAY_SECONDS)
         self._held_until = started + self._grace
         self._places = Places()
         self._offers = Offers(self._places, offer)
-        self._dying: dict[Process, datetime] = {}
-        self._orphans: dict[str, datetime] = {}
+        self._dying = Graces[Process]()
+        self._orphans = Graces[str]()
         """Permits that their process did not name when it restored others."""
+        self._silent = Graces[Key]()
+        """Sessions that have not said what they hold, while others of their process have."""
         self._lost: list[Permit] = []
-        self._gone: list[Process] = []
+        self._gone: list[Key] = []
 
     # -- asking, and giving back
 
@@ -51,7 +58,7 @@ class Permits:
         held = self._places.get(ask.permit)
         if held is not None:
             return self._ask_again(held, ask)
-        self._dying.pop(ask.process, None)
+        self._dying.stop(ask.process)
         self._settle(limits, now)
         key = (ask.process, ask.session)
         if self._offers.get(key) is None and (full := self._too_many(ask.process)):
@@ -103,6 +110,7 @@ class Permits:
             left_out=left_out,
             pools=pools_of(granted),
         )
+        self._places.holders.share(ask.process, ask.session).connection = ask.connection
         for name in permit.pools:
             self._places.pool(name).give(limits(name), now)
         self._places.put(permit)
@@ -115,7 +123,7 @@ class Permits:
             granted=permit.granted,
             left_out=permit.left_out,
             reason=f"a place of {pools}" if pools else "no limit applies",
-            record=self._places.holders.record(permit.process),
+            record=self._places.record(permit),
         )
 
     def _ask_again(self, held: Permit, ask: Ask) -> Answer:
@@ -132,16 +140,16 @@ class Permits:
         permit = self._places.get(permit_id)
         if permit is None:
             return None
-        self._dying.pop(permit.process, None)
+        self._dying.stop(permit.process)
         asked = (*permit.granted, *permit.left_out)
         choice = next((choice for choice in asked if choice.decides(queue)), None)
         pools = permit.pools if choice is None else frozenset(choice.pools)
         if permit.queue is None:
             self._give_back(permit, permit.pools - pools)
             self._has_work(permit)
-        self._orphans.pop(permit_id, None)
+        self._orphans.stop(permit_id)
         self._places.replace(permit, replace(permit, queue=queue, job=job, pools=pools))
-        return Bound(pools=pools, granted=choice in permit.granted, record=self._places.holders.record(permit.process))
+        return Bound(pools=pools, granted=choice in permit.granted, record=self._places.record(permit))
 
     def _has_work(self, permit: Permit) -> None:
         """Whoever found a job in what he was granted asks again for the rest, if he has hands left."""
@@ -155,7 +163,7 @@ class Permits:
         if permit is not None:
             if permit.queue is None:
                 self._give_back(permit, permit.pools)
-            self._orphans.pop(permit_id, None)
+            self._orphans.stop(permit_id)
             self._places.take(permit)
         return permit
 
@@ -176,47 +184,52 @@ class Permits:
 
     def restore(
         self,
-        worker: str,
-        process: Process,
-        connection: Connection,
+        who: Restorer,
         held: Iterable[Held],
         decided_by: Callable[[str], Choice],
         now: datetime,
     ) -> Restored:
-        """A process says what runs in it: that is taken back, even above a limit.
+        """A worker says what it runs: that is taken back, even above a limit.
 
-        `decided_by`: the choice that decides a queue now, for permits that the gate does not know. Permits of the same
-        process and worker whose connection is gone, and that are not named, are lost after the grace.
+        `decided_by`: the choice that decides a queue now, for permits that the gate does not know. What it held by what
+        the gate knew, and does not name, is lost after the grace; what other workers of its process held, whose
+        connections are gone, when they have not come back for longer.
         """
-        self._dying.pop(process, None)
-        self._places.has_said(process)
+        self._dying.stop(who.process)
+        self._says(who, now)
         named = {one.permit: one for one in held}
-        kept = [name for name, one in named.items() if self._restore(one, worker, process, connection, decided_by, now)]
-        for permit in self._places.of_process(process):
-            if permit.id not in named and permit.connection is None and permit.worker == worker:
-                self._orphans.setdefault(permit.id, now + self._grace)
-        return Restored(tuple(kept), self._places.holders.record(process))
+        kept = [name for name, one in named.items() if self._restore(one, who, decided_by, now)]
+        for permit in self._places.of_process(who.process):
+            if permit.id not in named and permit.connection is None:
+                self._orphans.begin(permit.id, now, self._grace if who.speaks_for(permit) else self._away)
+        return Restored(tuple(kept), self._places.holders.record(who.process, who.session or ""))
 
-    def _restore(
-        self,
-        one: Held,
-        worker: str,
-        process: Process,
-        connection: Connection,
-        decided_by: Callable[[str], Choice],
-        now: datetime,
-    ) -> bool:
+    def _says(self, who: Restorer, now: datetime) -> None:
+        """What this worker was assumed to hold counts no longer; that of others does, for some time."""
+        holders = self._places.holders
+        holders.share(who.process, who.session or "").connection = who.connection
+        for session in holders.of(who.process).silent():
+            if who.session in (None, session):
+                self._has_said((who.process, session))
+            else:
+                self._silent.begin((who.process, session), now, self._away)
+
+    def _has_said(self, key: Key) -> None:
+        self._silent.stop(key)
+        self._places.has_said(*key)
+
+    def _restore(self, one: Held, who: Restorer, decided_by: Callable[[str], Choice], now: datetime) -> bool:
         known = self._places.get(one.permit)
-        if known is None and self._too_many(process):
+        if known is None and self._too_many(who.process):
             return False
         if known is None:
             choice = decided_by(one.queue)
             permit = Permit(
                 id=one.permit,
-                worker=worker,
-                session=None,
-                process=process,
-                connection=connection,
+                worker=who.worker,
+                session=who.session,
+                process=who.process,
+                connection=who.connection,
                 since=now,
                 granted=(choice,),
                 pools=frozenset(choice.pools),
@@ -225,19 +238,19 @@ class Permits:
             )
             self._places.put(permit)
             return True
-        if not self._may_take(known, process):
+        if not self._may_take(known, who.process):
             return False
-        self._attach(known, process, connection)
+        self._attach(known, who.process, who.connection)
         if (known.queue, known.job) != (one.queue, one.job):
             self.bind(one.permit, one.queue, one.job)
         return True
 
-    def known(self, process: Process, marks: Mapping[str, int]) -> None:
-        """A process that held places before this gate started, by what the disk says: it counts with all of them.
+    def known(self, process: Process, session: str, marks: Mapping[str, int]) -> None:
+        """A worker that held places before this gate started, by what the disk says: it counts with all of them.
 
         Until it has restored or is dead, no limited place is given in the first grace after the start.
         """
-        self._places.assume(process, dict(marks))
+        self._places.assume(process, session, dict(marks))
 
     def recorded(self, record: Record) -> None:
         """A record that an answer came with is on disk."""
@@ -252,7 +265,7 @@ class Permits:
     def process_dead(self, process: Process, now: datetime) -> None:
         """It is dead, or cannot be told and its connection closed: its places are lost after the grace."""
         if self._places.holders.get(process) is not None:
-            self._dying.setdefault(process, now + self._grace)
+            self._dying.begin(process, now, self._grace)
 
     def alive(self) -> list[Process]:
         """Processes that count with places and are not known to be dead: whether they are is to be looked at."""
@@ -266,14 +279,14 @@ class Permits:
         """A session does not wait any more."""
         self._offers.leave((process, session))
 
-    def forget(self, process: Process) -> bool:
-        """Whether a process holds nothing at all, so that what the disk says of it may be removed."""
-        holder = self._places.holders.get(process)
-        if holder is None or holder.permits or holder.unsaid is not None:
-            return False
-        self._places.holders.forget(process)
-        self._dying.pop(process, None)
-        return True
+    def forget(self, process: Process, connection: Connection | None = None) -> list[Key]:
+        """The sessions of a process (None: all, else those of a connection that closed) that hold nothing: what the
+        disk says of them may be removed.
+        """
+        gone = self._places.holders.forget_idle(process, connection)
+        if not self.knows(process):
+            self._dying.stop(process)
+        return gone
 
     # -- time
 
@@ -283,7 +296,7 @@ class Permits:
         lost, gone = tuple(self._lost), tuple(self._gone)
         self._lost.clear()
         self._gone.clear()
-        moments = [*self._dying.values(), *self._orphans.values(), *self._offers.moments(limits, now)]
+        moments = [*self._dying.ends(), *self._orphans.ends(), *self._silent.ends(), *self._offers.moments(limits, now)]
         if self._unheard(now):
             moments.append(self._held_until)
         return Tick(woken=self._offers.take_woken(), lost=lost, gone=gone, next=min(moments, default=None))
@@ -302,24 +315,20 @@ class Permits:
         return sum(process not in self._dying for process in self._places.holders.silent())
 
     def _end_graces(self, now: datetime) -> None:
-        latest = now + self._grace
-        self._held_until = min(self._held_until, latest)
-        for process, until in list(self._dying.items()):
-            self._dying[process] = min(until, latest)
-            if now >= until:
-                self._bury(process)
-        for permit_id, until in list(self._orphans.items()):
-            self._orphans[permit_id] = min(until, latest)
-            if now >= until:
-                self._lose(permit_id)
+        self._held_until = min(self._held_until, now + self._grace)
+        for process in self._dying.over(now):
+            self._bury(process)
+        for permit_id in self._orphans.over(now):
+            self._lose(permit_id)
+        for key in self._silent.over(now):
+            self._has_said(key)
 
     def _bury(self, process: Process) -> None:
-        del self._dying[process]
         for permit in self._places.of_process(process):
             self._lose(permit.id)
-        self._places.has_said(process)
-        self._places.holders.forget(process)
-        self._gone.append(process)
+        for session in self._places.holders.of(process).silent():
+            self._has_said((process, session))
+        self._gone.extend(self._places.holders.forget(process))
 
     def _lose(self, permit_id: str) -> None:
         if (permit := self.release(permit_id)) is not None:
@@ -329,8 +338,8 @@ class Permits:
 
     def _attach(self, permit: Permit, process: Process, connection: Connection) -> Permit:
         """Its process is back, over another connection."""
-        self._dying.pop(process, None)
-        self._orphans.pop(permit.id, None)
+        self._dying.stop(process)
+        self._orphans.stop(permit.id)
         after = replace(permit, process=process, connection=connection)
         self._places.replace(permit, after)
         return after

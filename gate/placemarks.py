@@ -1,4 +1,4 @@
-"""What the store's notes say of places: the most that each process held, so that a restart never gives too many."""
+"""What the store's notes say of places: the most that each worker held, so that a restart never gives too many."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -8,22 +8,23 @@ import msgspec
 
 from gate.holders import Record
 from gate.stores.base import Store
-from gate.waitlist import Process
+from gate.waitlist import Key
 
 NOTES = "place"
-"""The kind of these notes; the key of each is that of a process."""
+"""The kind of these notes; the key of each is that of a process and, after a blank, of a session of it."""
 
 Query: TypeAlias = Callable[[Callable[[Store], Any], Callable[[Any], None]], None]
 Then: TypeAlias = Callable[[Exception | None], None]
 
 
-def read(notes: Mapping[str, bytes]) -> tuple[dict[Process, dict[str, int]], list[str]]:
-    """The marks of each process, by pool, and what is wrong with notes that cannot be read."""
-    marks: dict[Process, dict[str, int]] = {}
+def read(notes: Mapping[str, bytes]) -> tuple[dict[Key, dict[str, int]], list[str]]:
+    """The marks of each session, by pool, and what is wrong with notes that cannot be read."""
+    marks: dict[Key, dict[str, int]] = {}
     problems: list[str] = []
-    for process, note in notes.items():
+    for key, note in notes.items():
+        process, _, session = key.partition(" ")
         try:
-            marks[process] = msgspec.json.decode(note, type=dict[str, int])
+            marks[process, session] = msgspec.json.decode(note, type=dict[str, int])
         except msgspec.MsgspecError as error:
             problems.append(f"what process {process} held at most is not counted, for it cannot be read: {error}")
     return marks, problems
@@ -34,20 +35,21 @@ class PlaceMarks:
 
     def __init__(self, query: Query) -> None:
         self._query = query
-        self._changes: dict[Process, bytes | None] = {}
+        self._changes: dict[str, bytes | None] = {}
         self._then: list[Then] = []
         self._writing = False
 
     def put(self, record: Record, then: Then) -> None:
         """Write a record; `then` gets None when it is on disk, or why it is not."""
-        self._change(record.process, msgspec.json.encode(record.marks), then)
+        self._change((record.process, record.session), msgspec.json.encode(record.marks), then)
 
-    def forget(self, process: Process, then: Then) -> None:
-        """Remove what is known of a process."""
-        self._change(process, None, then)
+    def forget(self, key: Key, then: Then) -> None:
+        """Remove what is known of a session."""
+        self._change(key, None, then)
 
-    def _change(self, process: Process, note: bytes | None, then: Then) -> None:
-        self._changes[process] = note
+    def _change(self, key: Key, note: bytes | None, then: Then) -> None:
+        process, session = key
+        self._changes[f"{process} {session}" if session else process] = note
         self._then.append(then)
         if not self._writing:
             self._write()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from gate.holders import Holders
+from gate.holders import Holders, Record, Share
 from gate.permit import Permit, PoolStatus
 from gate.pools import Pool
 from gate.waitlist import Connection, Process, Waiter
@@ -45,9 +45,8 @@ class Places:
 
     def put(self, permit: Permit) -> None:
         self._permits[permit.id] = permit
-        holder = self.holders.of(permit.process)
-        holder.permits.add(permit.id)
-        holder.held.update(permit.pools)
+        self.holders.of(permit.process).permits.add(permit.id)
+        self._share(permit).held.update(permit.pools)
         for name in permit.pools:
             self.pool(name).holders.add(permit.id)
         if permit.connection is not None:
@@ -55,9 +54,8 @@ class Places:
 
     def take(self, permit: Permit) -> None:
         del self._permits[permit.id]
-        holder = self.holders.of(permit.process)
-        holder.permits.discard(permit.id)
-        holder.held.subtract(permit.pools)
+        self.holders.of(permit.process).permits.discard(permit.id)
+        self._share(permit).held.subtract(permit.pools)
         for name in permit.pools:
             self._pools[name].holders.discard(permit.id)
         if permit.connection is not None:
@@ -70,19 +68,26 @@ class Places:
         self.take(before)
         self.put(after)
 
-    def assume(self, process: Process, marks: dict[str, int]) -> None:
-        """Count a process with what the disk says of it, until it says what it holds."""
-        holder = self.holders.of(process)
-        holder.marks, holder.unsaid = dict(marks), dict(marks)
+    def _share(self, permit: Permit) -> Share:
+        return self.holders.share(permit.process, permit.session or "")
+
+    def record(self, permit: Permit) -> Record | None:
+        """What has to be on disk before an answer about this permit leaves."""
+        return self.holders.record(permit.process, permit.session or "")
+
+    def assume(self, process: Process, session: str, marks: dict[str, int]) -> None:
+        """Count a session with what the disk says of it, until it says what it holds."""
+        share = self.holders.share(process, session)
+        share.marks, share.unsaid = dict(marks), dict(marks)
         for name, count in marks.items():
             self.pool(name).unsaid += count
 
-    def has_said(self, process: Process) -> None:
-        """What a process was assumed to hold counts no longer."""
-        holder = self.holders.of(process)
-        for name, count in (holder.unsaid or {}).items():
+    def has_said(self, process: Process, session: str) -> None:
+        """What a session was assumed to hold counts no longer."""
+        share = self.holders.share(process, session)
+        for name, count in (share.unsaid or {}).items():
             self._pools[name].unsaid -= count
-        holder.unsaid = None
+        share.unsaid = None
 
     # -- for people
 

@@ -22,10 +22,11 @@ from gate.holders import Record
 from gate.interface import AcquireIn, AcquireOut, BindIn, Done, PermitIn, PoolInfo, Reply, RestoreIn, RestoreOut
 from gate.moments import earliest
 from gate.overrides import Overrides
-from gate.permit import Answer, Ask, Choice, Held
+from gate.permit import Answer, Ask, Choice, Held, Restorer
 from gate.permits import MOST, Permits
 from gate.placemarks import PlaceMarks, Query
 from gate.pools import Limit
+from gate.waitlist import Key
 from gate.waking import WakeUp
 
 log = logging.getLogger("gate.fetch")
@@ -89,8 +90,8 @@ class Placing:
         self._looking: Timer | None = None
         self._looked_at = 0
         known, self.problems = placemarks.read(noted)
-        for process, marks in known.items():
-            self.permits.known(process, marks)
+        for (process, session), marks in known.items():
+            self.permits.known(process, session, marks)
             if not processes.lives(process):
                 self.permits.process_dead(process, now())
         self._look_again()
@@ -195,11 +196,14 @@ class Placing:
         for index, one in enumerate(asked.permits):
             check_permit(f"permits[{index}].permit", one.permit)
             check_bound(f"permits[{index}].", one.queue, one.job)
+        if asked.session is not None:
+            check_session(asked.session)
         client, now = _client(request), self._now()
         held = [Held(one.permit, one.queue, one.job) for one in asked.permits]
         decided_by = partial(self.limits.choice, asked.worker)
         process = self.process_of(client)
-        restored = self.permits.restore(asked.worker, process, client, held, decided_by, now)
+        who = Restorer(worker=asked.worker, session=asked.session, process=process, connection=client)
+        restored = self.permits.restore(who, held, decided_by, now)
         self._when_noted(restored.record, request, RestoreOut(kept=list(restored.kept)), None)
         self._look_again()
         self.changed()
@@ -236,14 +240,14 @@ class Placing:
         if not self._connections[process]:
             del self._connections[process]
             self._has_no_connection(process)
+        else:
+            self._forget(self.permits.forget(process, client))
         self.changed()
 
     def _has_no_connection(self, process: str) -> None:
-        if self.permits.forget(process):
-            self._forget(process)
-        elif processes.pid_of(process) == 0:
-            self.permits.process_dead(process, self._now())
+        self._forget(self.permits.forget(process))
         if processes.pid_of(process) == 0:
+            self.permits.process_dead(process, self._now())
             for session in [session for session, asker in self._askers.items() if asker == process]:
                 del self._askers[session]
 
@@ -265,8 +269,9 @@ class Placing:
         if told:
             self._look_again()
 
-    def _forget(self, process: str) -> None:
-        self._marks.forget(process, self._forgotten)
+    def _forget(self, sessions: Iterable[Key]) -> None:
+        for key in sessions:
+            self._marks.forget(key, self._forgotten)
 
     def _forgotten(self, error: Exception | None) -> None:
         if error is not None:
@@ -287,9 +292,8 @@ class Placing:
         tick = self.permits.tick(self._limit, self._now())
         for permit in tick.lost:
             who = {"worker": permit.worker, "pid": processes.pid_of(permit.process), "job": permit.job}
-            log.warning("a place is free again: its process is gone", extra={**who, "since": permit.since})
-        for process in tick.gone:
-            self._forget(process)
+            log.warning("a place is free again: its process or worker is gone", extra={**who, "since": permit.since})
+        self._forget(tick.gone)
         self._wake_up.at(tick.next)
         if tick.woken:
             self._hours.offered([waiter.key for waiter in tick.woken])

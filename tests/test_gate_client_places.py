@@ -203,7 +203,7 @@ def test_what_is_held_is_told_first_of_all_over_a_new_connection_within_half_a_s
             HeldPermit(permit=bound, queue="a", job="17"),
             HeldPermit(permit=reserved, queue="a"),
         ]
-        assert gate.calls[-2] == (RESTORE, RestoreIn(worker="w", permits=told))
+        assert gate.calls[-2] == (RESTORE, RestoreIn(worker="w", permits=told, session=places.session))
         assert places.allows(reserved, "a")
         assert not places.allows(reserved, "b"), "the gate keeps a place of one queue for it now"
 
@@ -219,7 +219,7 @@ def test_the_connection_is_made_anew_without_being_used_and_also_when_nothing_is
         before = len(gate.asked(RESTORE))
         gate.drop()
         await gate.when(lambda: len(gate.asked(RESTORE)) > before)
-        assert gate.asked(RESTORE)[-1] == RestoreIn(worker="w", permits=[])
+        assert gate.asked(RESTORE)[-1] == RestoreIn(worker="w", permits=[], session=places.session)
 
     run(gate, work)
 
@@ -371,4 +371,4 @@ def test_in_another_event_loop_nothing_is_held(gate: PlaceGate) -> None:
     asyncio.run(first())
     gate.start()
     asyncio.run(second())
-    assert gate.asked(RESTORE) == [RestoreIn(worker="w", permits=[])] * 2
+    assert gate.asked(RESTORE) == [RestoreIn(worker="w", permits=[], session=places.session)] * 2

@@ -78,7 +78,7 @@ def test_the_code_map_names_every_module_of_the_gate_and_no_other() -> None:
         *("wallclock.py", "explain.py", "hints.py", "asked.py"),
         *("claims.py", "listings.py", "pauses.py", "tallies.py"),
         *("atonce.py", "moments.py", "limits.py", "fetchlimits.py", "poolinfo.py"),
-        *("pools.py", "holders.py", "waitlist.py", "permit.py", "places.py", "offers.py", "permits.py"),
+        *("pools.py", "graces.py", "holders.py", "waitlist.py", "permit.py", "places.py", "offers.py", "permits.py"),
     }
 
 

@@ -6,7 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gate.permit import Ask, Choice, Held, pools_of
+from gate.holders import Record
+from gate.permit import Ask, Choice, Held, Restorer, pools_of
 from gate.permits import Permits
 from gate.pools import Limit, Ramp
 from tests.support import permits_model
@@ -38,7 +39,7 @@ class PermitMachine(RuleBasedStateMachine):
         self.model = Model(0, self.numbers, SLOW, RAMP, opening=-1000)
         self.permits = Permits(NOON)
         self.jobs: dict[str, tuple[str, str, frozenset[str]]] = {}
-        self.disk: dict[str, dict[str, int]] = {}
+        self.disk: dict[tuple[str, str], dict[str, int]] = {}
         self.dead: set[str] = set()
         self.lives = dict.fromkeys(PROCESSES, 0)
         self.connections: set[str] = set()
@@ -64,9 +65,15 @@ class PermitMachine(RuleBasedStateMachine):
         assert tick.next is None or tick.next > self.now
         for permit in tick.lost:
             self.jobs.pop(permit.id, None)
-        for process in tick.gone:
-            self.disk.pop(process, None)
+        for process, session in tick.gone:
+            self.disk.pop((process, session), None)
             self.jobs = {permit: job for permit, job in self.jobs.items() if job[0] != process}
+
+    def write(self, record: Record | None) -> None:
+        """It is on disk at once."""
+        if record is not None:
+            self.disk[record.process, record.session] = dict(record.marks)
+            self.permits.recorded(record)
 
     def process(self, name: str) -> str:
         """The process that goes by this name now: one that died is followed by another."""
@@ -107,9 +114,7 @@ class PermitMachine(RuleBasedStateMachine):
         assert ([c.rule for c in answer.granted], [c.rule for c in answer.left_out]) == expected
         assert (answer.permit is None) == (not answer.granted)
         assert answer.reason
-        if answer.record is not None:
-            self.disk[process] = dict(answer.record.marks)
-            self.permits.recorded(answer.record)
+        self.write(answer.record)
         if new and answer.permit is not None:
             pools = pools_of(answer.granted)
             assert all(before[name] < self.numbers[name] for name in pools), "more than the limit in force"
@@ -127,9 +132,7 @@ class PermitMachine(RuleBasedStateMachine):
         self.model.bind(permit, queue)
         assert bound is not None
         assert bound.pools == self.model.permits[permit].pools
-        if bound.record is not None:
-            self.disk[process] = dict(bound.record.marks)
-            self.permits.recorded(bound.record)
+        self.write(bound.record)
         self.jobs[permit] = (process, queue, bound.pools)
         self.tick()
 
@@ -161,32 +164,30 @@ class PermitMachine(RuleBasedStateMachine):
             self.model.waiters.remove(waiter)
         self.tick()
 
-    @rule(process=processes)
-    def restore(self, process: str) -> None:
-        """A process reconnects: both of its workers say what they run. Of what they had reserved they know no more."""
+    @rule(process=processes, workers=st.sampled_from([(1,), (0, 1)]), names_session=st.booleans())
+    def restore(self, process: str, workers: tuple[int, ...], names_session: bool) -> None:
+        """One worker of a process reconnects, or both: worker 1 says what both run. What they had reserved is gone."""
         process = self.process(process)
-        for session in range(2):
+        for worker in workers:
             held = {permit: queue for permit, (of, queue, _) in self.jobs.items() if of == process and queue}
-            named = held if session else {}
-            connection = f"{process} {session}"
+            named = held if worker else {}
+            connection = f"{process} {worker}"
+            session = connection if names_session else None
             restored = self.permits.restore(
-                f"w{session}",
-                process,
-                connection,
+                Restorer(worker=f"w{worker}", session=session, process=process, connection=connection),
                 [Held(permit, queue, "job") for permit, queue in named.items()],
                 choice,
                 self.now,
             )
             kept = self.model.restore(
                 process,
-                f"w{session}",
+                f"w{worker}",
+                session,
                 connection,
                 {p: permits_model.Choice(queue, frozenset(POOLS[queue])) for p, queue in named.items()},
             )
             assert list(restored.kept) == kept
-            if restored.record is not None:
-                self.disk[process] = dict(restored.record.marks)
-                self.permits.recorded(restored.record)
+            self.write(restored.record)
         for permit in [p for p, (of, _, _) in self.jobs.items() if of == process and p not in self.model.permits]:
             del self.jobs[permit]
         self.tick()
@@ -200,7 +201,8 @@ class PermitMachine(RuleBasedStateMachine):
             self.permits.connection_closed(f"{process} {session}")
             self.model.close(f"{process} {session}")
         self.permits.process_dead(process, self.now)
-        if process in self.model.unsaid or any(p.process == process for p in self.model.permits.values()):
+        counted = {of for of, _ in self.model.unsaid} | {held.process for held in self.model.permits.values()}
+        if process in counted:
             self.model.dying.setdefault(process, self.model.now + permits_model.GRACE)
         self.dead.add(process)
         self.tick()
@@ -224,19 +226,18 @@ class PermitMachine(RuleBasedStateMachine):
 
     @rule(process=processes)
     def forget(self, process: str) -> None:
-        process = self.process(process)
-        if self.permits.forget(process):
-            self.disk.pop(process, None)
-            assert not any(of == process and pools for of, _, pools in self.jobs.values())
+        for key in self.permits.forget(self.process(process)):
+            self.disk.pop(key, None)
+            assert key not in self.model.unsaid
 
     @rule()
     def restart(self) -> None:
         """The gate is killed, and finds what is on disk."""
         self.permits = Permits(self.now)
-        for process, marks in self.disk.items():
-            self.permits.known(process, marks)
+        for (process, session), marks in self.disk.items():
+            self.permits.known(process, session, marks)
         self.model = self.model.restart(self.disk)
-        for process in self.dead & set(self.disk):
+        for process in self.dead & {process for process, _ in self.disk}:
             self.permits.process_dead(process, self.now)
             self.model.dying[process] = self.model.now + permits_model.GRACE
         self.jobs = {permit: job for permit, job in self.jobs.items() if job[0] not in self.dead}
@@ -269,14 +270,15 @@ class PermitMachine(RuleBasedStateMachine):
         for process in {of for of, _, _ in self.jobs.values()} - self.dead:
             for name in NAMES:
                 held = sum(of == process and name in pools for of, _, pools in self.jobs.values())
-                assert held <= self.disk.get(process, {}).get(name, 0)
+                on_disk = sum(marks.get(name, 0) for (of, _), marks in self.disk.items() if of == process)
+                assert held <= on_disk
 
     def teardown(self) -> None:
         for permit in list(self.model.permits):
             self.permits.release(permit)
         for connection in self.connections:
             self.permits.connection_closed(connection)
-        for process in list(self.disk):
+        for process in {process for process, _ in self.disk}:
             self.permits.process_dead(process, self.now)
         self.permits.tick(self.limit, self.now + timedelta(seconds=permits_model.GRACE))
         assert self.permits.pools() == [], "every place is free in the end"

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from gate.permit import Ask, Held
+from gate.permits import AWAY_SECONDS
 from tests.support.permits import A_DICOM, A_MAIL, ANY, DICOM, MAIL, NOON, PACS, World
 
 SECOND = timedelta(seconds=1)
@@ -31,7 +32,7 @@ def test_a_dead_process_loses_its_places_after_the_grace() -> None:
     assert world.move(1.999).lost == ()
     tick = world.move(0.001)
     assert [held.id for held in tick.lost] == [permit]
-    assert tick.gone == ("process of w",)
+    assert tick.gone == (("process of w", "session of w"),)
     assert [waiter.worker for waiter in tick.woken] == ["a"]
     assert world.move(60).gone == ()
 
@@ -75,7 +76,7 @@ def test_one_that_cannot_be_told_takes_its_permits_back_as_another_within_the_gr
     world.permits.process_dead("process of w", world.now)
     assert world.restore("w", Held(permit, "dicom", "job"), process="next").kept == (permit,)
     tick = world.move(60)
-    assert (tick.lost, tick.gone) == ((), ("process of w",))
+    assert (tick.lost, tick.gone) == ((), (("process of w", "session of w"),))
     held = world.permits.get(permit)
     assert held is not None
     assert (held.process, held.job, world.taken()) == ("next", "job", 1)
@@ -155,9 +156,34 @@ def test_another_client_of_the_same_process_names_its_own() -> None:
         world.permits.connection_closed(connection)
     world.restore("w", Held(first, "dicom"), process="both")
     world.move(1)
-    world.restore("w", Held(third, "dicom"), process="both")
-    assert world.move(60).lost == ()
+    world.restore("w", Held(first, "dicom"), Held(third, "dicom"), process="both")
+    world.restore("x", Held(second, "dicom"), process="both")
+    assert world.move(3600).lost == ()
     assert world.taken() == 3
+
+
+def test_a_worker_that_does_not_come_back_though_another_of_its_process_has_loses_its_places_later() -> None:
+    """It ended while the gate was away; or its event loop is busy."""
+    world = World(dicom=2)
+    first = world.ask("w", process="both", connection="1").permit
+    second = world.ask("x", process="both", connection="2").permit
+    assert first is not None
+    assert second is not None
+    for connection in ("1", "2"):
+        world.permits.connection_closed(connection)
+    world.move(60)
+    assert world.restore("w", Held(first, "dicom"), process="both").kept == (first,)
+    assert world.tick().next == world.now + AWAY_SECONDS * SECOND
+    assert world.move(AWAY_SECONDS - 0.001).lost == ()
+    assert [permit.id for permit in world.move(0.001).lost] == [second]
+
+
+def test_a_client_that_names_no_session_speaks_for_those_of_its_name() -> None:
+    world = World(dicom=2)
+    named, unnamed = world.run("w"), world.run("w")
+    world.permits.connection_closed("connection of w")
+    world.restore("w", Held(named, "dicom"), names_session=False)
+    assert [held.id for held in world.move(2).lost] == [unnamed]
 
 
 # -- what is on disk
@@ -170,7 +196,7 @@ def test_a_fetch_is_written_down_only_when_a_process_holds_more_than_ever() -> N
         for permit in permits:
             world.permits.release(permit)
     assert world.written == 2
-    assert world.disk == {"process of w": {DICOM: 2, PACS: 2}}
+    assert world.disk == {("process of w", "session of w"): {DICOM: 2, PACS: 2}}
 
 
 def test_until_it_is_on_disk_each_answer_that_needs_it_has_the_record() -> None:
@@ -202,7 +228,7 @@ def test_what_holds_nothing_may_be_forgotten() -> None:
     permit = world.run("w")
     assert not world.permits.forget("process of w")
     world.permits.release(permit)
-    assert world.permits.forget("process of w")
+    assert world.permits.forget("process of w") == [("process of w", "session of w")]
     assert not world.permits.forget("process of w"), "there is nothing left to forget"
     world.run("w")
     assert world.written == 2
@@ -220,6 +246,58 @@ def test_a_record_from_before_it_was_forgotten_says_nothing() -> None:
 
 
 # -- a restart of the gate
+
+
+def two_in_one(world: World) -> tuple[str, str]:
+    """A process with two workers, that have a job each; and the gate starts anew."""
+    permits = [world.ask(worker, process="both").permit for worker in ("w", "x")]
+    world.start()
+    assert permits[0] is not None
+    assert permits[1] is not None
+    return permits[0], permits[1]
+
+
+def test_each_worker_of_a_process_counts_until_it_has_said_itself_what_it_holds() -> None:
+    world = World(dicom=2)
+    first, second = two_in_one(world)
+    world.restore("w", Held(first, "dicom"), process="both")
+    assert world.ask("a").reason == "after the restart of the gate 1 process has not said yet what it holds"
+    world.move(2)
+    assert world.ask("a").permit is None
+    assert (world.taken(), world.permits.status(DICOM).unsaid) == (2, 1)
+    world.restore("x", Held(second, "dicom"), process="both")
+    assert (world.taken(), world.permits.status(DICOM).unsaid) == (2, 0)
+    assert world.move(3600).woken == ()
+
+
+def test_a_worker_that_ended_while_the_gate_was_away_counts_for_a_while_after_another_of_its_process_came() -> None:
+    world = World(dicom=2)
+    first, _ = two_in_one(world)
+    world.move(3600)
+    assert world.taken() == 2
+    world.restore("w", Held(first, "dicom"), process="both")
+    assert world.ask("a").permit is None
+    assert world.tick().next == world.now + AWAY_SECONDS * SECOND
+    assert world.move(AWAY_SECONDS - 0.001).woken == ()
+    assert [waiter.worker for waiter in world.move(0.001).woken] == ["a"]
+    assert world.permits.forget("both") == [("both", "session of x")]
+
+
+def test_a_client_that_names_no_session_speaks_for_its_whole_process() -> None:
+    world = World(dicom=2)
+    first, _ = two_in_one(world)
+    world.restore("w", Held(first, "dicom"), process="both", names_session=False)
+    assert (world.taken(), world.permits.status(DICOM).unsaid) == (1, 0)
+
+
+def test_a_session_that_holds_nothing_is_forgotten_when_its_connection_closes_and_others_are_not() -> None:
+    world = World(dicom=2)
+    for worker in ("w", "x"):
+        world.permits.release(world.ask(worker, process="both").permit or "")
+    assert world.permits.forget("both", "connection of w") == [("both", "session of w")]
+    assert world.permits.forget("both", "connection of w") == []
+    world.ask("x", process="both")
+    assert world.written == 2, "what the disk says of it is still so"
 
 
 def test_after_a_restart_nothing_limited_is_given_before_all_have_said_what_they_hold() -> None:
@@ -264,7 +342,7 @@ def test_a_process_that_died_meanwhile_holds_nobody_up_but_counts_for_the_grace(
     assert world.ask("a").permit is not None
     assert world.ask("b").permit is None
     tick = world.move(2)
-    assert tick.gone == ("process of w",)
+    assert tick.gone == (("process of w", "session of w"),)
     assert [waiter.worker for waiter in tick.woken] == ["b"]
 
 
@@ -274,7 +352,7 @@ def test_a_process_that_holds_more_before_it_has_said_so_is_written_down() -> No
     world.start()
     world.move(2)
     world.run("w")
-    assert world.disk["process of w"] == {DICOM: 2, PACS: 2}
+    assert world.disk["process of w", "session of w"] == {DICOM: 2, PACS: 2}
     assert world.taken() == 2
 
 

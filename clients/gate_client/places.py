@@ -159,7 +159,7 @@ class Places:
         ]
         for start in range(0, max(len(told), 1), RESTORED_AT_ONCE):
             permits = told[start : start + RESTORED_AT_ONCE]
-            request = Asked(RESTORE, RestoreIn(worker=self.worker, permits=permits))
+            request = Asked(RESTORE, RestoreIn(worker=self.worker, permits=permits, session=self.session))
             request.late = self._restored
             link.write(request)
 

@@ -168,9 +168,9 @@ def change(gate: GateProcess, client: RawClient, limit: int) -> None:
     client.call("Control.Reload")
 
 
-def test_the_places_of_a_killed_worker_are_free_after_the_grace(make_gate: Make, tmp_path: Path) -> None:
+def test_the_places_of_a_killed_worker_are_free_after_the_grace(make_gate: Make) -> None:
     gate = make_gate(config=config(2)).start()
-    with holder(gate, tmp_path) as held:
+    with holder(gate) as held:
         held.kill()
         held.wait()
         with gate.client() as client:
@@ -180,9 +180,9 @@ def test_the_places_of_a_killed_worker_are_free_after_the_grace(make_gate: Make,
     assert took > GRACE_SECONDS / 2
 
 
-def test_a_stopped_worker_keeps_its_places_through_a_kill_of_the_gate(make_gate: Make, tmp_path: Path) -> None:
+def test_a_stopped_worker_keeps_its_places_through_a_kill_of_the_gate(make_gate: Make) -> None:
     gate = make_gate(config=config(2)).start()
-    with holder(gate, tmp_path) as held:
+    with holder(gate) as held:
         held.send_signal(signal.SIGSTOP)
         gate.kill()
         gate.start()
@@ -194,6 +194,32 @@ def test_a_stopped_worker_keeps_its_places_through_a_kill_of_the_gate(make_gate:
             held.send_signal(signal.SIGCONT)
             until(lambda: taken(gate) == 2)
             assert acquire(client)["permit"] is None
+
+
+def test_a_busy_worker_keeps_its_place_through_a_kill_of_the_gate_though_another_of_its_process_is_back(
+    make_gate: Make,
+) -> None:
+    gate = make_gate(config=config(2)).start()
+    with script(HOLD_TWO, gate, stdin=subprocess.PIPE) as held:
+        gate.kill()
+        gate.start()
+        with gate.client() as client:
+            until(lambda: named(client) == 1)
+            end = time.monotonic() + 1.5 * GRACE_SECONDS
+            while time.monotonic() < end:
+                assert acquire(client)["permit"] is None
+                time.sleep(0.05)
+            assert (taken(gate), named(client)) == (2, 1)
+            assert held.stdin is not None
+            held.stdin.close()
+            until(lambda: named(client) == 2)
+            assert acquire(client)["permit"] is None
+
+
+def named(client: RawClient) -> int:
+    """How many places are taken of which the gate knows the job."""
+    (pool,) = client.call("Control.Status")["pools"]
+    return len(pool["places"])
 
 
 def test_chaos_never_runs_more_at_once_than_the_limit_in_force(make_gate: Make, tmp_path: Path) -> None:
@@ -288,11 +314,42 @@ asyncio.run(main())
 """
 
 
+HOLD_TWO = """
+import asyncio, sys, threading
+from gate_client.places import Places
+
+async def hold(busy):
+    places = Places("w", socket=sys.argv[1])
+    answer = await places.acquire(["dicom"], timeout=5)
+    places.bind(answer.permit, "dicom", str(busy))
+    if busy:
+        print("held", flush=True)
+        sys.stdin.read()
+    else:
+        ready.set()
+    await asyncio.sleep(600)
+
+ready = threading.Event()
+threading.Thread(target=asyncio.run, args=[hold(False)], daemon=True).start()
+ready.wait()
+asyncio.run(hold(True))
+"""
+"""Two workers in one process. One of them is busy, so that it does not come back, until its input is at its end."""
+
+
 @contextmanager
-def holder(gate: GateProcess, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def holder(gate: GateProcess) -> Iterator[subprocess.Popen[bytes]]:
     """A process that holds two places."""
+    with script(HOLD, gate) as held:
+        yield held
+
+
+@contextmanager
+def script(text: str, gate: GateProcess, stdin: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has said that it holds its places."""
     env = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}"}
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(gate.socket)], stdout=subprocess.PIPE, env=env) as held:
+    command = [sys.executable, "-c", text, str(gate.socket)]
+    with subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, env=env) as held:
         try:
             assert held.stdout is not None
             assert held.stdout.readline() == b"held\n"

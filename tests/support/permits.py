@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from gate.permit import Answer, Ask, Bound, Choice, Held, Restored, Tick
+from gate.permit import Answer, Ask, Bound, Choice, Held, Restored, Restorer, Tick
 from gate.permits import Permits
 from gate.pools import Limit, Ramp
+from gate.waitlist import Key
 
 NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
 DICOM, PACS, MAIL = "rule dicom", "resource pacs-1", "rule mail"
@@ -25,7 +26,7 @@ class World:
         self.opening: datetime | None = None
         self.until: datetime | None = None
         self.ids = 0
-        self.disk: dict[str, dict[str, int]] = {}
+        self.disk: dict[Key, dict[str, int]] = {}
         """What a gate that was killed now would find."""
         self.written = 0
         self.start()
@@ -33,8 +34,8 @@ class World:
     def start(self) -> None:
         """Start a gate on the disk."""
         self.permits = Permits(self.now)
-        for process, marks in self.disk.items():
-            self.permits.known(process, marks)
+        for (process, session), marks in self.disk.items():
+            self.permits.known(process, session, marks)
 
     def limit(self, pool: str) -> Limit:
         number = self.numbers[pool]
@@ -73,7 +74,7 @@ class World:
         )
         answer = self.permits.acquire(asked, self.limit, self.now)
         if answer.record is not None:
-            self.disk[answer.record.process] = dict(answer.record.marks)
+            self.disk[answer.record.process, answer.record.session] = dict(answer.record.marks)
             self.written += 1
             self.permits.recorded(answer.record)
         return answer
@@ -105,13 +106,21 @@ class World:
         return [waiter.worker for waiter in self.tick().woken]
 
     def restore(
-        self, worker: str, *held: Held, process: str | None = None, choices: Iterable[Choice] = (A_DICOM, A_MAIL)
+        self,
+        worker: str,
+        *held: Held,
+        process: str | None = None,
+        choices: Iterable[Choice] = (A_DICOM, A_MAIL),
+        names_session: bool = True,
     ) -> Restored:
         """A worker says what it holds, over a new connection."""
         return self.permits.restore(
-            worker,
-            process or f"process of {worker}",
-            f"new connection of {worker}",
+            Restorer(
+                worker=worker,
+                session=f"session of {worker}" if names_session else None,
+                process=process or f"process of {worker}",
+                connection=f"new connection of {worker}",
+            ),
             held,
             lambda queue: next((choice for choice in choices if choice.decides(queue)), ANY),
             self.now,

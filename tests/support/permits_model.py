@@ -6,7 +6,7 @@ Nothing here is shared with gate/. Pools and choices are texts and sets; time is
 from msgspec import Struct
 from msgspec.structs import replace
 
-GRACE, OFFER = 2, 1
+GRACE, AWAY, OFFER = 2, 30, 1
 
 Need = frozenset[str]
 
@@ -54,7 +54,9 @@ class Model(Struct):
     """Pool and time of each place that was reserved and not given back unused."""
     dying: dict[str, int] = {}
     orphans: dict[str, int] = {}
-    unsaid: dict[str, dict[str, int]] = {}
+    unsaid: dict[tuple[str, str], dict[str, int]] = {}
+    """By process and session."""
+    silent: dict[tuple[str, str], int] = {}
     held_until: int = 0
     offers: int = 0
 
@@ -78,7 +80,7 @@ class Model(Struct):
         return free - self.promised(pool)
 
     def unheard(self) -> bool:
-        return self.now < self.held_until and any(process not in self.dying for process in self.unsaid)
+        return self.now < self.held_until and any(process not in self.dying for process, _ in self.unsaid)
 
     def waiter(self, process: str, session: str) -> Waiter | None:
         return next((w for w in self.waiters if (w.process, w.session) == (process, session)), None)
@@ -147,15 +149,22 @@ class Model(Struct):
     def _unused(self, pool: str, since: int) -> None:
         self.given.remove((pool, since))
 
-    def restore(self, process: str, worker: str, connection: str, held: dict[str, Choice]) -> list[str]:
+    def restore(
+        self, process: str, worker: str, session: str | None, connection: str, held: dict[str, Choice]
+    ) -> list[str]:
         self.dying.pop(process, None)
-        self.unsaid.pop(process, None)
+        for key in [key for key in self.unsaid if key[0] == process]:
+            if session in (None, key[1]):
+                del self.unsaid[key]
+                self.silent.pop(key, None)
+            else:
+                self.silent.setdefault(key, self.now + AWAY)
         kept: list[str] = []
         for permit, choice in held.items():
             known = self.permits.get(permit)
             if known is None:
                 self.permits[permit] = Permit(
-                    process, connection, worker, "", self.now, [choice], [], choice.pools, bound=True
+                    process, connection, worker, session or "", self.now, [choice], [], choice.pools, bound=True
                 )
             elif known.process == process or known.process in self.dying:
                 known.process, known.connection = process, connection
@@ -165,8 +174,10 @@ class Model(Struct):
                 continue
             kept.append(permit)
         for permit, known in self.permits.items():
-            if (known.process, known.worker, known.connection) == (process, worker, None) and permit not in held:
-                self.orphans.setdefault(permit, self.now + GRACE)
+            if (known.process, known.connection) == (process, None) and permit not in held:
+                own = known.worker == worker if session is None else known.session == session
+                until = self.now + (GRACE if own else AWAY)
+                self.orphans[permit] = min(until, self.orphans.get(permit, until))
         return kept
 
     def close(self, connection: str) -> None:
@@ -181,11 +192,14 @@ class Model(Struct):
         """The sessions that are woken."""
         for process in [process for process, until in self.dying.items() if self.now >= until]:
             del self.dying[process]
-            self.unsaid.pop(process, None)
+            self.unsaid = {key: marks for key, marks in self.unsaid.items() if key[0] != process}
+            self.silent = {key: until for key, until in self.silent.items() if key[0] != process}
             for permit in [permit for permit, known in self.permits.items() if known.process == process]:
                 self.release(permit)
         for permit in [permit for permit, until in self.orphans.items() if self.now >= until]:
             self.release(permit)
+        for key in [key for key, until in self.silent.items() if self.now >= until]:
+            del self.unsaid[key], self.silent[key]
         self.waiters = [w for w in self.waiters if w.offer is None or self.now < w.until]
         for waiter in sorted(self.waiters, key=lambda one: -one.made):
             if waiter.offer is not None and any(self.free(pool) < 0 for pool in waiter.offer):
@@ -206,7 +220,7 @@ class Model(Struct):
                 return waiter
         return None
 
-    def restart(self, disk: dict[str, dict[str, int]]) -> "Model":
+    def restart(self, disk: dict[tuple[str, str], dict[str, int]]) -> "Model":
         return replace(
             self,
             permits={},
@@ -214,6 +228,7 @@ class Model(Struct):
             given=[],
             dying={},
             orphans={},
-            unsaid={process: dict(marks) for process, marks in disk.items()},
+            unsaid={key: dict(marks) for key, marks in disk.items()},
+            silent={},
             held_until=self.now + GRACE,
         )
