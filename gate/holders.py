@@ -5,11 +5,13 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from gate.pools import Given
 from gate.waitlist import Connection, Key, Process
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """What must be on disk before an answer may leave: the most places that a session ever held, by pool.
+    """What must be on disk before an answer may leave: the most places that a session ever held, by pool; and what
+    ramps have given, by pool, where that is news.
 
     `number` orders records: one that is older than what was forgotten of its session says nothing any more.
     """
@@ -17,6 +19,7 @@ class Record(Struct, frozen=True, kw_only=True):
     process: Process
     session: str
     marks: Mapping[str, int]
+    given: Mapping[str, Given]
     number: int
 
 
@@ -112,14 +115,14 @@ class Holders:
         """Processes that hold something, or may."""
         return [name for name, holder in self._holders.items() if holder.permits or holder.silent()]
 
-    def record(self, process: Process, session: str) -> Record | None:
-        """What has to be written since a session holds more than the disk says; None if nothing has."""
+    def record(self, process: Process, session: str, given: Mapping[str, Given]) -> Record | None:
+        """What has to be written since a session holds more than the disk says, or ramps gave so much; else None."""
         share = self.share(process, session)
         marks = _highest(share.marks, share.held + Counter(share.unsaid or {}))
-        if marks == share.marks:
+        if marks == share.marks and not given:
             return None
         self._records += 1
-        return Record(process=process, session=session, marks=marks, number=self._records)
+        return Record(process=process, session=session, marks=marks, given=given, number=self._records)
 
     def recorded(self, record: Record) -> None:
         """A record is on disk."""

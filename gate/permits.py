@@ -17,7 +17,7 @@ from gate.holders import Record
 from gate.offers import OFFER_SECONDS, Offers
 from gate.permit import Answer, Ask, Bound, Choice, Held, Permit, PoolStatus, Restored, Restorer, Tick, pools_of
 from gate.places import Places
-from gate.pools import Limits
+from gate.pools import Given, Limits
 from gate.waitlist import Connection, Key, Process, Waiter
 
 GRACE_SECONDS = 2.0
@@ -202,7 +202,7 @@ class Permits:
         for permit in self._places.of_process(who.process):
             if permit.id not in named and permit.connection is None:
                 self._orphans.begin(permit.id, now, self._grace if who.speaks_for(permit) else self._away)
-        return Restored(tuple(kept), self._places.holders.record(who.process, who.session or ""))
+        return Restored(tuple(kept), self._places.holders.record(who.process, who.session or "", {}))
 
     def _says(self, who: Restorer, now: datetime) -> None:
         """What this worker was assumed to hold counts no longer; that of others does, for some time."""
@@ -252,9 +252,14 @@ class Permits:
         """
         self._places.assume(process, session, dict(marks))
 
+    def ramped(self, name: str, given: Given) -> None:
+        """What the ramp of a pool had given before this gate started, by what the disk says."""
+        pool = self._places.pool(name)
+        pool.given = pool.on_disk = given
+
     def recorded(self, record: Record) -> None:
         """A record that an answer came with is on disk."""
-        self._places.holders.recorded(record)
+        self._places.recorded(record)
 
     def connection_closed(self, connection: Connection) -> None:
         """Its permits stay with their process; whoever waited over it does not wait any more."""

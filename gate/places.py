@@ -73,7 +73,15 @@ class Places:
 
     def record(self, permit: Permit) -> Record | None:
         """What has to be on disk before an answer about this permit leaves."""
-        return self.holders.record(permit.process, permit.session or "")
+        of_ramps = ((name, self.pool(name).unwritten()) for name in permit.pools)
+        given = {name: given for name, given in of_ramps if given is not None}
+        return self.holders.record(permit.process, permit.session or "", given)
+
+    def recorded(self, record: Record) -> None:
+        """A record is on disk."""
+        self.holders.recorded(record)
+        for name, given in record.given.items():
+            self.pool(name).written(given)
 
     def assume(self, process: Process, session: str, marks: dict[str, int]) -> None:
         """Count a session with what the disk says of it, until it says what it holds."""

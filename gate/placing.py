@@ -89,8 +89,11 @@ class Placing:
         self._wake_up = WakeUp(now, after, self._due)
         self._looking: Timer | None = None
         self._looked_at = 0
-        known, self.problems = placemarks.read(noted)
-        for (process, session), marks in known.items():
+        known = placemarks.read(noted)
+        self.problems = known.problems
+        for pool, given in known.given.items():
+            self.permits.ramped(pool, given)
+        for (process, session), marks in known.marks.items():
             self.permits.known(process, session, marks)
             if not processes.lives(process):
                 self.permits.process_dead(process, now())

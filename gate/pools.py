@@ -73,23 +73,33 @@ def slot(limit: Limit, now: datetime) -> Slot | None:
     return Slot(start, start + every, ramp.count)
 
 
+class Given(Struct, frozen=True):
+    """How many places a ramp has given in the slot that began at `start`; the disk keeps it through a restart."""
+
+    start: datetime
+    places: int
+
+    def covers(self, other: "Given") -> bool:
+        """Whether one who knows this gives no more in its slot than one who knows the other."""
+        return (self.start, self.places) >= (other.start, other.places)
+
+
 class Pool:
     """The places of one pool.
 
     `holders`: the permits that hold one each. `unsaid`: places of processes that have not said yet what they hold.
-    `promised`: places offered to those who wait. `since` and `given`: the last slot of a ramp, and the places given
-    in it.
+    `promised`: places offered to those who wait. `given`: in the last slot of a ramp; `on_disk`: what is written of it.
     """
 
-    __slots__ = ("given", "holders", "name", "promised", "since", "unsaid")
+    __slots__ = ("given", "holders", "name", "on_disk", "promised", "unsaid")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.holders: set[str] = set()
         self.unsaid = 0
         self.promised = 0
-        self.since: datetime | None = None
-        self.given = 0
+        self.given: Given | None = None
+        self.on_disk: Given | None = None
 
     @property
     def taken(self) -> int:
@@ -108,16 +118,25 @@ class Pool:
         """A place was reserved: a ramp counts it."""
         part = slot(limit, now)
         if part is not None:
-            self.given = self._given_in(part) + 1
-            self.since = part.start
+            self.given = Given(part.start, self._given_in(part) + 1)
 
     def give_back(self, since: datetime) -> None:
         """A place that was reserved at `since` was not used: the ramp may give it once more in the same slot."""
-        if self.since is not None and since >= self.since:
-            self.given = max(0, self.given - 1)
+        if self.given is not None and since >= self.given.start:
+            self.given = Given(self.given.start, max(0, self.given.places - 1))
 
     def _given_in(self, part: Slot) -> int:
-        return self.given if self.since == part.start else 0
+        return 0 if self.given is None or self.given.start != part.start else self.given.places
+
+    def unwritten(self) -> Given | None:
+        """What a ramp has given and the disk does not know: a restart would give it once more in the same slot."""
+        known = self.on_disk is not None and self.given is not None and self.on_disk.covers(self.given)
+        return None if known else self.given
+
+    def written(self, given: Given) -> None:
+        """It is on disk."""
+        if self.on_disk is None or not self.on_disk.covers(given):
+            self.on_disk = given
 
     def shortage(self, limit: Limit, now: datetime) -> tuple[str, datetime | None]:
         """Why no place can be given, and until when if that is known."""

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from gate.holders import Record
 from gate.permit import Ask, Choice, Held, Restorer, pools_of
 from gate.permits import Permits
-from gate.pools import Limit, Ramp
+from gate.pools import Given, Limit, Ramp
 from tests.support import permits_model
 from tests.support.permits import NOON
 from tests.support.permits_model import Model
@@ -40,6 +40,7 @@ class PermitMachine(RuleBasedStateMachine):
         self.permits = Permits(NOON)
         self.jobs: dict[str, tuple[str, str, frozenset[str]]] = {}
         self.disk: dict[tuple[str, str], dict[str, int]] = {}
+        self.ramps: dict[str, Given] = {}
         self.dead: set[str] = set()
         self.lives = dict.fromkeys(PROCESSES, 0)
         self.connections: set[str] = set()
@@ -73,6 +74,7 @@ class PermitMachine(RuleBasedStateMachine):
         """It is on disk at once."""
         if record is not None:
             self.disk[record.process, record.session] = dict(record.marks)
+            self.ramps |= record.given
             self.permits.recorded(record)
 
     def process(self, name: str) -> str:
@@ -236,7 +238,10 @@ class PermitMachine(RuleBasedStateMachine):
         self.permits = Permits(self.now)
         for (process, session), marks in self.disk.items():
             self.permits.known(process, session, marks)
-        self.model = self.model.restart(self.disk)
+        for pool, given in self.ramps.items():
+            self.permits.ramped(pool, given)
+        ramps = {pool: (int((g.start - NOON).total_seconds()), g.places) for pool, g in self.ramps.items()}
+        self.model = self.model.restart(self.disk, ramps)
         for process in self.dead & {process for process, _ in self.disk}:
             self.permits.process_dead(process, self.now)
             self.model.dying[process] = self.model.now + permits_model.GRACE

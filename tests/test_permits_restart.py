@@ -2,8 +2,11 @@
 
 from datetime import timedelta
 
+import pytest
+
 from gate.permit import Ask, Held
 from gate.permits import AWAY_SECONDS
+from gate.pools import Given, Ramp
 from tests.support.permits import A_DICOM, A_MAIL, ANY, DICOM, MAIL, NOON, PACS, World
 
 SECOND = timedelta(seconds=1)
@@ -361,6 +364,38 @@ def test_what_has_not_said_what_it_holds_is_not_forgotten() -> None:
     world.run("w")
     world.start()
     assert not world.permits.forget("process of w")
+
+
+@pytest.fixture
+def slow() -> World:
+    """It opens at noon, one every 20 s."""
+    world = World(dicom=4)
+    world.ramps[DICOM], world.opening = Ramp(1, 20.0), NOON
+    return world
+
+
+def test_a_ramp_goes_on_where_it_was(slow: World) -> None:
+    started = [0] if slow.ask("w").permit else []
+    for second in range(1, 80):
+        slow.move(1)
+        if second % 7 == 0:
+            slow.start()
+            slow.restore("w", Held("permit 1", "dicom"))
+        if slow.ask("w").permit is not None:
+            started.append(second)
+    assert started == [0, 20, 40, 60]
+
+
+def test_what_a_ramp_gave_is_written_once_for_each_start_and_not_again_for_one_that_was_given_back(slow: World) -> None:
+    for _ in range(10):
+        permit = slow.ask("w").permit
+        assert permit is not None
+        slow.permits.release(permit)
+    assert slow.written == 1
+    slow.move(20)
+    assert slow.ask("w").permit is not None
+    assert slow.written == 2
+    assert slow.disk_of_ramps == {DICOM: Given(NOON + 20 * SECOND, 1)}
 
 
 def test_without_a_process_from_before_a_start_holds_nobody_up() -> None:

@@ -97,6 +97,19 @@ def test_a_ramp_lets_one_start_in_each_slot_of_an_opening() -> None:
     assert started == [0, 20, 40, 60, 80, 100, 120, 140]
 
 
+def test_a_ramp_starts_no_more_in_a_slot_because_the_gate_was_restarted_in_it() -> None:
+    world = FetchWorld(limited("8", 'open = ["daily 12:01-20:00"]\nramp = "1 every 20s"\n'))
+    world.move(60)
+    assert granted(Hand(world).acquire())
+    started: list[int] = []
+    for second in range(1, 50):
+        world.move(1)
+        world.begin()
+        if granted(Hand(world).acquire()):
+            started.append(second)
+    assert started == [20, 40]
+
+
 def test_a_limit_of_nothing_is_closed_and_says_which_line_says_so() -> None:
     world = FetchWorld(limited('["daily 11:00-13:00: 0", "else: 2"]'))
     check = world.check("w", ["dicom"])

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from gate.permit import Answer, Ask, Bound, Choice, Held, Restored, Restorer, Tick
 from gate.permits import Permits
-from gate.pools import Limit, Ramp
+from gate.pools import Given, Limit, Ramp
 from gate.waitlist import Key
 
 NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
@@ -28,6 +28,7 @@ class World:
         self.ids = 0
         self.disk: dict[Key, dict[str, int]] = {}
         """What a gate that was killed now would find."""
+        self.disk_of_ramps: dict[str, Given] = {}
         self.written = 0
         self.start()
 
@@ -36,6 +37,8 @@ class World:
         self.permits = Permits(self.now)
         for (process, session), marks in self.disk.items():
             self.permits.known(process, session, marks)
+        for pool, given in self.disk_of_ramps.items():
+            self.permits.ramped(pool, given)
 
     def limit(self, pool: str) -> Limit:
         number = self.numbers[pool]
@@ -75,6 +78,7 @@ class World:
         answer = self.permits.acquire(asked, self.limit, self.now)
         if answer.record is not None:
             self.disk[answer.record.process, answer.record.session] = dict(answer.record.marks)
+            self.disk_of_ramps |= answer.record.given
             self.written += 1
             self.permits.recorded(answer.record)
         return answer

@@ -220,12 +220,13 @@ class Model(Struct):
                 return waiter
         return None
 
-    def restart(self, disk: dict[tuple[str, str], dict[str, int]]) -> "Model":
+    def restart(self, disk: dict[tuple[str, str], dict[str, int]], ramps: dict[str, tuple[int, int]]) -> "Model":
+        """`ramps`: the start of a slot and the places given in it, by pool."""
         return replace(
             self,
             permits={},
             waiters=[],
-            given=[],
+            given=[(pool, start) for pool, (start, count) in ramps.items() for _ in range(count)],
             dying={},
             orphans={},
             unsaid={key: dict(marks) for key, marks in disk.items()},
