@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -223,19 +224,28 @@ def named(client: RawClient) -> int:
 
 
 def test_chaos_never_runs_more_at_once_than_the_limit_in_force(make_gate: Make, tmp_path: Path) -> None:
-    """kill -9 of workers and of the gate, SIGSTOP, other limits: an observer reads who ran when."""
+    """kill -9 of workers and of the gate, SIGSTOP, other limits, orders: an observer reads who ran when."""
     seed = int(os.environ.get("GATE_CHAOS_SEED", "1"))
     dice, log = random.Random(seed), tmp_path / "log"
     gate = make_gate(config=config(3)).start()
     note = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     workers = [_chaotic(gate, log, number) for number in range(5)]
-    limit, gates = 3, 0
+    limit, closed, gates = 3, False, 0
     os.write(note, b"L 3\n")
+
+    def now_in_force(before: int, after: int, change: Callable[[], object]) -> None:
+        """What is larger counts before it is asked for, what is smaller after it was answered."""
+        if after > before:
+            os.write(note, f"L {after}\n".encode())
+        change()
+        if after <= before:
+            os.write(note, f"L {after}\n".encode())
+
     try:
         end = time.monotonic() + CHAOS_SECONDS
         while time.monotonic() < end:
             time.sleep(dice.uniform(0.1, 0.5))
-            match dice.choice(["kill", "stop", "gate", "limit", "limit"]):
+            match dice.choice(["kill", "stop", "gate", "limit", "limit", "order", "order"]):
                 case "kill":
                     index = dice.randrange(len(workers))
                     _end(workers[index], note)
@@ -251,40 +261,61 @@ def test_chaos_never_runs_more_at_once_than_the_limit_in_force(make_gate: Make, 
                     gate.start()
                 case "limit":
                     before, limit = limit, dice.randint(1, 6)
-                    if limit > before:
-                        os.write(note, f"L {limit}\n".encode())
                     with gate.client() as client:
-                        change(gate, client, limit)
-                    if limit <= before:
-                        os.write(note, f"L {limit}\n".encode())
+                        if closed:
+                            change(gate, client, limit)
+                        else:
+                            now_in_force(before, limit, partial(change, gate, client, limit))
+                case "order":
+                    action = dice.choice(["close", "auto", "open"])
+                    before, closed = 0 if closed else limit, action == "close"
+                    with gate.client() as client:
+                        now_in_force(before, 0 if closed else limit, partial(order, client, action))
     finally:
         for one in workers:
             _end(one, note)
         os.close(note)
-    starts = _observe(log.read_text().splitlines())
-    tell(f"chaos of {CHAOS_SECONDS:g} s, seed {seed}: {starts} starts, {gates} kills of the gate")
+    starts, most = _observe(log.read_text().splitlines())
+    peaks = ", ".join(f"{most[limit]} of {limit}" for limit in sorted(most))
+    tell(f"chaos of {CHAOS_SECONDS:g} s, seed {seed}: {starts} starts, {gates} kills of the gate; at most {peaks}")
     assert starts > CHAOS_SECONDS
     until(lambda: taken(gate) == 0)
 
 
-def _observe(lines: list[str]) -> int:
-    """Count starts; fails at one above the limit in force."""
+def order(client: RawClient, action: str) -> None:
+    """Close, open or leave the rule to its hours."""
+    end: dict[str, Any] = {"until": rfc3339(datetime.now(UTC) + timedelta(hours=1)), "note": "chaos"}
+    client.call("Control.Override", rule="dicom", action=action, **({} if action == "auto" else end))
+
+
+def _observe(lines: list[str]) -> tuple[int, dict[int, int]]:
+    """Count starts, and by limit the most that ran at one; fails at one above the limit.
+
+    That is the largest one in force since the place was asked for: a smaller one ends no grant that is on its way.
+    """
     running: set[tuple[str, str]] = set()
+    asked: dict[tuple[str, str], int] = {}
+    most: dict[int, int] = {}
     limit = starts = 0
     for line in lines:
         sign, *rest = line.split()
         match sign:
             case "L":
                 limit = int(rest[0])
+                asked = {hand: max(since, limit) for hand, since in asked.items()}
             case "x":
                 running = {one for one in running if one[0] != rest[0]}
+            case "?":
+                asked[rest[0], rest[1]] = limit
             case "-":
                 running.discard((rest[0], rest[1]))
             case "+":
                 running.add((rest[0], rest[1]))
                 starts += 1
-                assert len(running) <= limit, f"{len(running)} run under a limit of {limit}"
-    return starts
+                allowed = asked[rest[0], rest[1]]
+                assert len(running) <= allowed, f"{len(running)} run under a limit of {allowed}"
+                most[allowed] = max(most.get(allowed, 0), len(running))
+    return starts, most
 
 
 def _chaotic(gate: GateProcess, log: Path, seed: int) -> subprocess.Popen[bytes]:

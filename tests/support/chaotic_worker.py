@@ -1,7 +1,8 @@
 """A worker that never tires: `python -m tests.support.chaotic_worker SOCKET LOG NAME SEED HANDS`.
 
-Each of its hands acquires a place, says "+ PID PERMIT" in the log when its job starts, and "- PID PERMIT" before it
-gives the place back. The log is opened for appending, so that its lines stand in the order in which things happened.
+Each of its hands says "? PID HAND" in the log and asks for a place, says "+ PID HAND" when its job starts, and
+"- PID HAND" before it gives the place back. The log is opened for appending, so that its lines stand in the order in
+which things happened.
 """
 
 import asyncio
@@ -15,8 +16,12 @@ from gate_client.places import Places
 QUEUES = ["dicom"]
 
 
-async def hand(places: Places, log: int, dice: random.Random) -> None:
+async def hand(places: Places, number: int, log: int, dice: random.Random) -> None:
+    def say(sign: str) -> None:
+        os.write(log, f"{sign} {os.getpid()} {number}\n".encode())
+
     while True:
+        say("?")
         try:
             answer = await places.acquire(QUEUES, timeout=0.5)
         except GateError:
@@ -24,10 +29,10 @@ async def hand(places: Places, log: int, dice: random.Random) -> None:
         if answer is None or answer.permit is None:
             await asyncio.sleep(0.01)
             continue
-        os.write(log, f"+ {os.getpid()} {answer.permit}\n".encode())
+        say("+")
         places.bind(answer.permit, QUEUES[0], "job")
         await asyncio.sleep(dice.uniform(0.005, 0.08))
-        os.write(log, f"- {os.getpid()} {answer.permit}\n".encode())
+        say("-")
         places.release(answer.permit)
 
 
@@ -36,7 +41,7 @@ async def main() -> None:
     log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     places = Places(name, socket=socket)
     dice = random.Random(seed)
-    await asyncio.gather(*(hand(places, log, dice) for _ in range(int(hands))))
+    await asyncio.gather(*(hand(places, number, log, dice) for number in range(int(hands))))
 
 
 if __name__ == "__main__":
