@@ -137,14 +137,11 @@ def test_an_app_with_a_blocking_connector_defers_as_ever(dsn: str) -> None:
 # ---- the fence
 
 
-@pytest.mark.parametrize("autocommit", [False, True], ids=["", "autocommit"])
 def test_a_job_that_a_blocked_fetch_takes_after_closing_is_put_back_untouched(
-    autocommit: bool, gate: FetchGate, dsn: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    gate: FetchGate, dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Trap 8."""
     caplog.set_level(logging.INFO)
-    pool_of = partial(procrastinate_app.pool_of, kwargs={"autocommit": autocommit})
-    monkeypatch.setattr(procrastinate_app, "pool_of", pool_of)
 
     async def work(bench: Bench) -> None:
         await bench.defer("one", lock="lock", queueing_lock="queueing")

@@ -1,8 +1,9 @@
 """A fetch that is put back when its job may not start any more at the moment when it would be committed.
 
-A fetch may be blocked in the database for seconds, and so take a job long after its queue was closed. So the query
-runs in a transaction of ours on the connector's own pool, and the gate's answer is looked at once more right before
-the commit; rolled back, the job waits on as if nobody had touched it. (Giving it back with `retry_job` would count as
+A fetch may be blocked in the database for seconds, and so take a job long after its queue was closed. So the gate's
+answer is looked at once more right before the commit of the transaction that the query runs in, on the connector's own
+pool: the one that psycopg begins with it, as without us, or one of ours where the pool's connections commit by
+themselves. Rolled back, the job waits on as if nobody had touched it. (Giving it back with `retry_job` would count as
 an attempt, and fails when a job with the same queueing lock was deferred meanwhile.)
 
 procrastinate has no hook for that. But for a fetch, a JobManager needs nothing of its connector except
@@ -14,6 +15,7 @@ another's. Who has replaced `fetch_job` himself, in a subclass or before us, is 
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from procrastinate import BaseConnector, PsycopgConnector
@@ -68,19 +70,28 @@ class FencedConnector(BaseConnector):
     def __init__(self, connector: PsycopgConnector, allows: Callable[[str], bool]) -> None:
         self._connector = connector
         self._allows = allows
+        self._late = False
 
     async def execute_query_one_async(self, query: Any, **arguments: Any) -> dict[str, Any]:
         import psycopg  # procrastinate can be imported without it, and so can we
 
         try:
-            async with self._connector.pool.connection() as connection, connection.transaction():
-                one = self._connector.execute_query_one_async_with_connection
-                row: dict[str, Any] = await one(connection, query, **arguments)
-                if row["id"] is None or self._allows(row["queue_name"]):
-                    return row
-                raise psycopg.Rollback
+            async with self._connector.pool.connection() as connection:
+                run = self._connector.execute_query_one_async_with_connection
+                one: Callable[[], Awaitable[dict[str, Any]]] = partial(run, connection, query, **arguments)
+                if connection.autocommit:
+                    async with connection.transaction():
+                        row = await one()
+                        if not self._may_start(row):
+                            raise psycopg.Rollback
+                else:  # the query has begun a transaction, and the end of the block commits it: no further round trip
+                    row = await one()
+                    if not self._may_start(row):
+                        await connection.rollback()
         except psycopg.Error as error:
             raise ConnectorException from error
+        if not self._late:
+            return row
         log.info(
             "job %s of queue %s was fetched too late and is put back: it may not start any more",
             row["id"],
@@ -88,3 +99,8 @@ class FencedConnector(BaseConnector):
             extra={"action": "gate_put_back", "job_id": row["id"], "queue": row["queue_name"]},
         )
         return dict.fromkeys(row)
+
+    def _may_start(self, row: dict[str, Any]) -> bool:
+        """Asked last of all before the commit."""
+        self._late = row["id"] is not None and not self._allows(row["queue_name"])
+        return not self._late
