@@ -40,6 +40,7 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     explain.py     P  a verdict in words
     hints.py       P  warnings: what a configuration can hardly mean
     claims.py      P  claims and reports of misses, checked field by field
+    starts.py      P  starts of tasks: claims in a name space of their own
     pauses.py      P  when nothing of a schedule is sent: hours, and what operators ordered
     listings.py    P  what schedulers list, and since when
     tallies.py     P  counts by schedule, and the last refusals

@@ -38,6 +38,8 @@ class Ask(Struct, frozen=True, kw_only=True):
     lease: float
     title: str | None
     policy: SendPolicy
+    start: bool = False
+    """Whether this is the start of a task that was sent: then it is never too early, and never too old."""
     paused: Paused | None = None
     """Why nothing is sent at present."""
 
@@ -55,7 +57,7 @@ class Miss(Struct, frozen=True, kw_only=True):
 
 def ask(claim: ClaimIn, token: str, policy: SendPolicy) -> Ask:
     """Check a claim; raises errors.InvalidClaim with the field, what is wrong with it and what is allowed."""
-    check_text("schedule", claim.schedule, SCHEDULE_BYTES)
+    check_schedule(claim.schedule)
     check_text("holder", claim.holder, HOLDER_BYTES)
     check_text("token", token, TOKEN_CHARACTERS)
     check_title(claim.title)
@@ -80,7 +82,7 @@ def ask(claim: ClaimIn, token: str, policy: SendPolicy) -> Ask:
 
 def miss(missed: MissedIn, now: datetime) -> Miss:
     """Check what is reported as missed; raises errors.InvalidClaim with the field and what is wrong with it."""
-    check_text("schedule", missed.schedule, SCHEDULE_BYTES)
+    check_schedule(missed.schedule)
     check_text("holder", missed.holder, HOLDER_BYTES)
     check_text("reason", missed.reason, REASON_BYTES)
     check_title(missed.title)
@@ -104,6 +106,13 @@ def check_title(title: str | None) -> None:
         raise errors.InvalidClaim(field="title", reason=f"longer than {TITLE_BYTES} bytes")
 
 
+def check_schedule(name: str) -> None:
+    """Raises errors.InvalidClaim for a name that is empty, too long, or begins as only the ledger's own names do."""
+    check_text("schedule", name, SCHEDULE_BYTES)
+    if name.startswith("\x1f"):
+        raise errors.InvalidClaim(field="schedule", reason=f"{name!r} begins with U+001F, which is the ledger's own")
+
+
 def check_text(field: str, value: str, limit: int) -> None:
     """Raises errors.InvalidClaim for a text that is empty, or has more bytes than `limit`."""
     size = len(value.encode())
@@ -123,10 +132,11 @@ def _check_at(claim: ClaimIn, *, once: bool) -> datetime | None:
         return None
     if claim.at is None:
         raise errors.InvalidClaim(field="at", reason="missing: give the nominal instant, or `every` for an interval")
-    return _instant("at", claim.at) if once else _minute("at", claim.at, ", or set `once` for a one-off")
+    return check_instant("at", claim.at) if once else _minute("at", claim.at, ", or set `once` for a one-off")
 
 
-def _instant(field: str, text: str) -> datetime:
+def check_instant(field: str, text: str) -> datetime:
+    """Read an instant; raises errors.InvalidClaim."""
     try:
         at = instant(text)
     except NotAnInstant as error:
@@ -137,7 +147,7 @@ def _instant(field: str, text: str) -> datetime:
 
 
 def _minute(field: str, text: str, otherwise: str = "") -> datetime:
-    at = _instant(field, text)
+    at = check_instant(field, text)
     if at.second or at.microsecond:
         raise errors.InvalidClaim(field=field, reason=f"{text!r} is within a minute: name the minute{otherwise}")
     return at

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from gate import claims, errors, ledger
+from gate import claims, errors, ledger, processes, starts
 from gate.claims import Ask
-from gate.interface import ClaimIn, ClaimOut, Decision, Reply, State
+from gate.interface import ClaimIn, ClaimOut, Decision, Reply, StartIn, State
 from gate.ledger import Change, Event, Occurrence
 from gate.rules import DEFAULT_POLICY, Paused, SendPolicy
 from gate.stores.base import Step, Store
@@ -84,12 +84,14 @@ class Request(NamedTuple):
 class Live:
     """A claim in flight: the connections of its holder, the only answer that granted it, and the timer that ends it."""
 
-    __slots__ = ("callers", "grace", "key", "slot", "timer", "token")
+    __slots__ = ("callers", "grace", "key", "process", "slot", "timer", "token")
 
-    def __init__(self, token: str, key: Key, grace: float) -> None:
+    def __init__(self, token: str, key: Key, grace: float, process: str | None = None) -> None:
         self.token = token
         self.key = key
         self.grace = grace
+        self.process = process
+        """Of a start: the worker's, while which lives nothing is lost."""
         self.callers: set[Caller] = set()
         self.slot: Slot | None = None
         self.timer: Timer | None = None
@@ -141,9 +143,23 @@ class Engine:
         request.caller.holder = ask.holder
         self._ask(request, ask)
 
+    def start(self, request: Request, start: StartIn) -> None:
+        """Answer `io.schedulegate.Send.Start`."""
+        try:
+            ask = starts.ask(start, start.token or token_hex(16), processes.key_of(request.caller.pid))
+        except errors.InvalidClaim as error:
+            request.fail(error)
+            return
+        assert ask.at is not None
+        live = self._live.get(self._holding.get((ask.schedule, ask.at), ""))
+        if live is not None and live.process is not None and not processes.lives(live.process):
+            self._lose(live, Event.LOST)  # a copy that came sooner than the grace is over shall not be skipped
+        self._ask(request, ask)
+
     def _ask(self, request: Request, ask: Ask, woken: Key | None = None) -> None:
         """`woken`: the occurrence that the request has waited for."""
-        ask = replace(ask, paused=self._paused(ask))
+        if not ask.start:
+            ask = replace(ask, paused=self._paused(ask))
         step = Step(ask.token, ask.schedule, ask.at, partial(ledger.claim, ask))
         self._put_for(ask.token, step, partial(self._claimed, request, ask, woken))
 
@@ -216,8 +232,11 @@ class Engine:
             request.fail(answer)
             return None
         assert isinstance(answer, ClaimOut)
-        self.counts[answer.decision] += 1
-        self.tallies.answered(ask, answer, change)
+        if ask.start:
+            answer = self._start_told(ask, answer)
+        else:
+            self.counts[answer.decision] += 1
+            self.tallies.answered(ask, answer, change)
         if change.observed is not None:
             self.observed += 1
             log.info("%s", answer.reason, extra={"schedule": ask.schedule, "at": answer.at, "by": ask.holder})
@@ -232,6 +251,17 @@ class Engine:
         else:
             request.reply(answer)
         return answer
+
+    def _start_told(self, ask: Ask, answer: ClaimOut) -> ClaimOut:
+        """An answer about a start. Where nobody can tell whether the worker lives, it is asked again after the grace."""
+        by = None if answer.by is None else starts.who(answer.by)
+        if answer.decision is not Decision.HELD:
+            return replace(answer, by=by)
+        live = self._live.get(self._holding.get((ask.schedule, answer.at), ""))
+        if live is not None and (live.callers or live.process is not None):
+            return replace(answer, by=by, reason="it runs", until=None)
+        reason = "nobody can tell yet whether its worker lives"
+        return replace(answer, by=by, reason=reason, until=self._now() + timedelta(seconds=ask.policy.grace))
 
     def _held(self, request: Request, ask: Ask, woken: Key | None, answer: ClaimOut) -> None:
         """Another sends it. Who waits hears of that once, and keeps its turn."""
@@ -313,7 +343,8 @@ class Engine:
     # -- claims in flight
 
     def _hold(self, record: Occurrence, grace: float) -> Live:
-        live = Live(record.token, (record.schedule, record.at), grace)
+        process = starts.process_of(record.holder) if starts.is_start(record.schedule) else None
+        live = Live(record.token, (record.schedule, record.at), grace, process)
         self._forget(live.key)
         self._live[live.token] = live
         self._holding[live.key] = live.token
@@ -323,7 +354,8 @@ class Engine:
         """Take over claims that the store knows and no connection holds: after a start, or when a store is back."""
         for record in claims:
             if record.token not in self._live:
-                live = self._hold(record, self.policy(record.schedule).grace)
+                policy = starts.POLICY if starts.is_start(record.schedule) else self.policy(record.schedule)
+                live = self._hold(record, policy.grace)
                 self._arm(live, live.grace, Event.LOST)
 
     def _look_for_claims(self) -> None:
@@ -366,6 +398,8 @@ class Engine:
     def _over(self, live: Live, event: Event) -> None:
         if live.token in self._asking:
             self._arm(live, RETRY_SECONDS, event)
+        elif live.process is not None and processes.lives(live.process):
+            self._arm(live, live.grace, event)
         else:
             self._lose(live, event)
 
@@ -379,8 +413,10 @@ class Engine:
 
     def _changed(self, record: Occurrence) -> None:
         """An occurrence was settled or fell in doubt: nobody holds it any more."""
-        self.tallies.settled(record)
-        if record.state is State.DOUBT:
+        started = starts.is_start(record.schedule)
+        if not started:
+            self.tallies.settled(record)
+        if record.state is State.DOUBT and not started:
             log.warning(
                 "in doubt: %s", record.reason, extra={"schedule": record.schedule, "at": record.at, "by": record.holder}
             )

@@ -97,6 +97,14 @@ class ClaimOut(Reply, frozen=True, kw_only=True):
     by: str | None = None
 
 
+class StartIn(Wire, frozen=True, kw_only=True):
+    schedule: str
+    holder: str
+    at: str
+    attempt: int | None = None
+    token: str | None = None
+
+
 class TokenIn(Wire, frozen=True, kw_only=True):
     token: str
 
@@ -505,6 +513,7 @@ METHODS: dict[str, Method] = {
     "org.varlink.service.GetInfo": Method(Empty, GetInfoOut),
     "org.varlink.service.GetInterfaceDescription": Method(GetInterfaceDescriptionIn, GetInterfaceDescriptionOut),
     "io.schedulegate.Send.Claim": Method(ClaimIn, ClaimOut),
+    "io.schedulegate.Send.Start": Method(StartIn, ClaimOut),
     "io.schedulegate.Send.Confirm": Method(TokenIn, Done),
     "io.schedulegate.Send.Release": Method(TokenIn, Done),
     "io.schedulegate.Send.Review": Method(ReviewIn, ReviewOut),

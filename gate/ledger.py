@@ -180,7 +180,7 @@ def _claim_anew(ask: Ask, view: View, now: datetime) -> Change:
         return _claim_taken(ask, view, record, now)
     at = known.at if known is not None else ask.at
     assert at is not None
-    if at > now + timedelta(seconds=EARLY_SECONDS):
+    if at > now + timedelta(seconds=EARLY_SECONDS) and not ask.start:
         return _no(at, Decision.WAIT, "not due yet", until=at)
     return _grant(ask, at, view, Event.CLAIM, now)
 
@@ -314,7 +314,7 @@ def _record_of_miss(schedule: str, at: datetime, holder: str, reason: str, now: 
 def _forgotten(ask: Ask, at: datetime, view: View) -> bool:
     """Whether a record of it may have been forgotten."""
     schedule = view.schedule
-    if view.occurrence is not None or schedule is None or not schedule.known_since <= at < view.horizon:
+    if ask.start or view.occurrence is not None or schedule is None or not schedule.known_since <= at < view.horizon:
         return False
     # The newest occurrence is never forgotten, so the next one of an interval, however long, was not sent yet.
     return ask.every is None or at <= schedule.newest

@@ -28,6 +28,7 @@ class Server:
             "org.varlink.service.GetInfo": self._get_info,
             "org.varlink.service.GetInterfaceDescription": self._get_interface_description,
             "io.schedulegate.Send.Claim": engine.claim,
+            "io.schedulegate.Send.Start": engine.start,
             "io.schedulegate.Send.Confirm": partial(self._settle, Event.CONFIRM),
             "io.schedulegate.Send.Release": partial(self._settle, Event.RELEASE),
             "io.schedulegate.Send.Review": reviews.review,

@@ -19,16 +19,20 @@ from gate_client.core import (
     CONFIRM,
     RELEASE,
     SETTLING,
+    START,
     TIMEOUT_SECONDS,
     AskOptions,
     ClaimAnswer,
     ClaimOptions,
     GateUnreachable,
+    Granting,
     claim_in,
     default_holder,
+    method_of,
     pauses,
     replied,
     socket_path,
+    start_in,
     token_in,
     too_late,
     unconfirmed,
@@ -68,7 +72,7 @@ class Held:
 
     __slots__ = ("end", "link", "parameters")
 
-    def __init__(self, parameters: ClaimIn, link: Link | None, end: float) -> None:
+    def __init__(self, parameters: Granting, link: Link | None, end: float) -> None:
         self.parameters = parameters
         self.link = link
         self.end = end
@@ -139,6 +143,25 @@ class AsyncGate:
             reply = await self.call(CLAIM, parameters, ClaimOut, timeout=timeout)
             if reply.decision is Decision.HELD and wait:
                 reply = await self._outcome(parameters, reply, wait)
+        finally:
+            self._claiming.discard(parameters.token or "")
+        return AsyncClaim(self, schedule, reply)
+
+    async def start(
+        self,
+        schedule: str,
+        at: datetime | str,
+        *,
+        attempt: int = 0,
+        token: str | None = None,
+        timeout: float | None = None,
+    ) -> AsyncClaim:
+        """Ask whether to start the task of an occurrence, as `Gate.start` does; cancelled, it leaves none behind."""
+        parameters = start_in(schedule, self.holder, at, attempt, token)
+        self._bind()
+        self._reclaim(parameters.token or "")
+        try:
+            reply = await self.call(START, parameters, ClaimOut, timeout=timeout)
         finally:
             self._claiming.discard(parameters.token or "")
         return AsyncClaim(self, schedule, reply)
@@ -352,7 +375,7 @@ class AsyncGate:
 
     def _hold(self, request: Asked) -> None:
         lease = request.lease(datetime.now(UTC))
-        if not lease or not isinstance(request.parameters, ClaimIn) or self._loop is None:
+        if not lease or not isinstance(request.parameters, Granting) or self._loop is None:
             return
         now = self._loop.time()
         self._held[request.token or ""] = Held(request.parameters, request.link, now + lease)
@@ -394,7 +417,7 @@ class AsyncGate:
         held = self._held.get(token)
         if held is None:
             return
-        request = Asked(CLAIM, held.parameters)
+        request = Asked(method_of(held.parameters), held.parameters)
         await link.ask(request, wanted=lambda: self._held.get(token) is held)
         if request.granted:
             held.link = link

@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import TypedDict, TypeVar, Unpack
 
 from gate.errors import CallError, GateError, InvalidClaim, MessageTimeout, StoreUnavailable, TooManyConnections
-from gate.interface import ClaimIn, ClaimOut, Decision, NotAnInstant, Reply, TokenIn, Wire, instant, rfc3339
+from gate.interface import ClaimIn, ClaimOut, Decision, NotAnInstant, Reply, StartIn, TokenIn, Wire, instant, rfc3339
 
 CLAIM = "io.schedulegate.Send.Claim"
+START = "io.schedulegate.Send.Start"
 CONFIRM = "io.schedulegate.Send.Confirm"
 RELEASE = "io.schedulegate.Send.Release"
 NOT_IDEMPOTENT = frozenset({"io.schedulegate.Control.Resend"})
@@ -23,6 +24,8 @@ TRANSIENT = (MessageTimeout, TooManyConnections)
 """Answers of a gate that did not look at the call."""
 
 R = TypeVar("R", bound=Reply)
+Granting = ClaimIn | StartIn
+"""Parameters of calls that grant something which lives as its connection does."""
 
 TIMEOUT_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.02
@@ -126,6 +129,16 @@ def claim_in(schedule: str, holder: str, at: datetime | str | None, **options: U
     return ClaimIn(schedule=schedule, holder=holder, at=None if at is None else _at(at), **options)
 
 
+def start_in(schedule: str, holder: str, at: datetime | str, attempt: int, token: str | None) -> StartIn:
+    """The parameters of a start, with a token of its own if none is given; raises InvalidClaim for a naive `at`."""
+    return StartIn(schedule=schedule, holder=holder, at=_at(at), attempt=attempt, token=token or new_token())
+
+
+def method_of(parameters: Granting) -> str:
+    """The method that these are the parameters of."""
+    return CLAIM if isinstance(parameters, ClaimIn) else START
+
+
 def _at(at: datetime | str) -> str:
     try:
         return rfc3339(instant(at) if isinstance(at, str) else at)
@@ -161,7 +174,7 @@ class Request:
     @property
     def token(self) -> str | None:
         """The token of a claim."""
-        return self.parameters.token if isinstance(self.parameters, ClaimIn) else None
+        return self.parameters.token if isinstance(self.parameters, Granting) else None
 
     @property
     def pause(self) -> float:

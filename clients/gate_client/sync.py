@@ -19,18 +19,22 @@ from gate_client.core import (
     CONFIRM,
     RELEASE,
     SETTLING,
+    START,
     TIMEOUT_SECONDS,
     TRANSIENT,
     AskOptions,
     ClaimAnswer,
     ClaimOptions,
     GateUnreachable,
+    Granting,
     Request,
     claim_in,
     default_holder,
+    method_of,
     pauses,
     replied,
     socket_path,
+    start_in,
     token_in,
     unconfirmed,
     unreachable,
@@ -91,7 +95,7 @@ class Gate:
         self._pid = os.getpid()
         self._lock = Lock()
         self._line: Line | None = None
-        self._open: dict[str, tuple[ClaimIn, Deadline]] = {}
+        self._open: dict[str, tuple[Granting, Deadline]] = {}
         """Granted and not settled; a new connection takes them over, so that the gate knows that we live."""
         self._owed: deque[str] = deque(maxlen=OWED_RELEASES)
         """Tokens that may be granted without anybody knowing; released as soon as the gate is back."""
@@ -125,6 +129,23 @@ class Gate:
         if reply.decision is Decision.HELD and wait:
             reply = self._outcome(parameters, reply, wait)
         return Claim(self, schedule, reply)
+
+    def start(
+        self,
+        schedule: str,
+        at: datetime | str,
+        *,
+        attempt: int = 0,
+        token: str | None = None,
+        timeout: float | None = None,
+    ) -> Claim:
+        """Ask whether to start the task of an occurrence that was sent: of its copies one is `granted`.
+
+        Confirm it when the task has ended, however it did. `sent`: it was started before. `held`: it runs, or, with
+        an `until`, ask again then. Raises as `claim`.
+        """
+        parameters = start_in(schedule, self.holder, at, attempt, token)
+        return Claim(self, schedule, self.call(START, parameters, ClaimOut, timeout=timeout))
 
     def sending(self, schedule: str, at: datetime | str | None = None, **options: Unpack[AskOptions]) -> "Sending":
         """`with gate.sending("nightly", minute) as claim:` send inside, if `claim.granted`.
@@ -228,7 +249,7 @@ class Gate:
         if self._line is None:
             self._line = Line(socket_path(self._socket))
             self._open = {token: (claim, lease) for token, (claim, lease) in self._open.items() if lease.left}
-            self._line.post([Request(CLAIM, claim) for claim, _ in self._open.values()])
+            self._line.post([Request(method_of(claim), claim) for claim, _ in self._open.values()])
         return self._line
 
     def _hang_up(self) -> None:
@@ -261,7 +282,7 @@ class Gate:
 
     def _after(self, requests: Sequence[Request]) -> None:
         for request in requests:
-            if (lease := request.lease(datetime.now(UTC))) and isinstance(request.parameters, ClaimIn):
+            if (lease := request.lease(datetime.now(UTC))) and isinstance(request.parameters, Granting):
                 self._open[request.token or ""] = (request.parameters, Deadline(lease))
         while self._open and not self._open[oldest := next(iter(self._open))][1].left:
             del self._open[oldest]

@@ -7,6 +7,10 @@
 What was missed is sent later, as far as the gate's configuration says so (`catch_up`), or listed by `gatectl status`.
 GatedScheduler in place of TaskiqScheduler repeats at once what a broker refuses.
 
+OnceMiddleware on the workers' broker starts each occurrence once, though it was sent twice:
+
+    broker = ListQueueBroker(url).with_middlewares(OnceMiddleware())
+
 Importing this package imports neither taskiq nor asyncio; the first use of its classes does.
 """
 
@@ -14,12 +18,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from taskiq_gate.once import OnceMiddleware
     from taskiq_gate.scheduler import GatedScheduler
     from taskiq_gate.source import GatedScheduleSource
 
-__all__ = ["GatedScheduleSource", "GatedScheduler"]
+__all__ = ["GatedScheduleSource", "GatedScheduler", "OnceMiddleware"]
 
-_HOMES = {"GatedScheduleSource": "taskiq_gate.source", "GatedScheduler": "taskiq_gate.scheduler"}
+_HOMES = {
+    "GatedScheduleSource": "taskiq_gate.source",
+    "GatedScheduler": "taskiq_gate.scheduler",
+    "OnceMiddleware": "taskiq_gate.once",
+}
 
 
 def __getattr__(name: str) -> Any:

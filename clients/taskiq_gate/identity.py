@@ -18,8 +18,10 @@ KEY_BYTES = 512
 TITLE_BYTES = 200
 DEPTH_MAX = 64
 VALUES_MAX = 10_000
-NOT_IDENTITY = frozenset({"schedule_id", "schedule"})
-"""Labels that taskiq itself adds: the first at every send, the second to schedules that a kicker makes."""
+OCCURRENCE = "gate_occurrence"
+"""The label of a message that says which occurrence it was sent for."""
+NOT_IDENTITY = frozenset({"schedule_id", "schedule", OCCURRENCE})
+"""Labels that taskiq itself adds (the first at every send, the second to schedules that a kicker makes), and ours."""
 
 _RANDOM_ID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?4[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}", re.IGNORECASE)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -95,6 +97,17 @@ def _triggers(schedule: Schedule) -> list[str]:
 def task_id(key: str, at: datetime) -> str:
     """The id of the task that an occurrence sends: the same from whichever scheduler, in the form that taskiq uses."""
     return uuid5(_TASKS, f"{key}@{at.astimezone(UTC).isoformat()}").hex
+
+
+def occurrence_label(key: str, at: datetime) -> str:
+    """The value of the label OCCURRENCE."""
+    return f"{at.astimezone(UTC).isoformat()} {key}"
+
+
+def occurrence_of(labels: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The key and `at` that the label OCCURRENCE names; None if there is none."""
+    at, _, key = str(labels.get(OCCURRENCE, "")).partition(" ")
+    return (key, at) if key else None
 
 
 def fingerprint(schedule: Schedule) -> str:

@@ -262,7 +262,11 @@ class GatedScheduleSource(ScheduleSource):
         return None if task.task_id == self._task_ids.get(task.schedule_id) else task.task_id
 
     def _set_task_id(self, task: ScheduledTask, key: str, at: datetime) -> None:
-        """The same occurrence has the same task id, whoever sends it; an id of the user's own stays."""
+        """The same occurrence has the same task id, whoever sends it; an id of the user's own stays.
+
+        The label says which occurrence it is, for the workers' OnceMiddleware.
+        """
+        task.labels = {**task.labels, identity.OCCURRENCE: identity.occurrence_label(key, at)}
         if task.task_id is None:
             task.task_id = self._task_ids[task.schedule_id] = identity.task_id(key, at)
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from gate.clock import Clock
 from gate.interface import State
 from gate.ledger import EPOCH, Occurrence, Schedule, Token
+from gate.starts import is_start
 from gate.stores.base import (
     AFTER_TOUCH,
     ONCE_DAYS,
@@ -59,7 +60,8 @@ class MemoryStore:
         return [o for o in self._occurrences.values() if o.state is State.CLAIMED]
 
     def schedules(self, limit: int) -> tuple[int, list[Listed]]:
-        used = sorted(self._schedules.values(), key=lambda s: (s.touched, s.name), reverse=True)
+        shown = [s for s in self._schedules.values() if not is_start(s.name)]
+        used = sorted(shown, key=lambda s: (s.touched, s.name), reverse=True)
         return len(used), [Listed(s, self._occurrences[s.name, s.newest]) for s in used[:limit]]
 
     def doubts(self, limit: int) -> tuple[int, list[Titled]]:
@@ -69,7 +71,7 @@ class MemoryStore:
         return self._of_state(State.MISSED, limit)
 
     def _of_state(self, state: State, limit: int) -> tuple[int, list[Titled]]:
-        found = self._titled(o for o in self._occurrences.values() if o.state is state)
+        found = self._titled(o for o in self._occurrences.values() if o.state is state and not is_start(o.schedule))
         return len(found), found[:limit]
 
     def known(self, schedule: str, since: datetime, limit: int) -> list[datetime]:
@@ -89,7 +91,10 @@ class MemoryStore:
 
     def history(self, schedule: str | None, since: datetime | None, limit: int) -> list[Titled]:
         wanted = [
-            o for o in self._occurrences.values() if schedule in (None, o.schedule) and (since is None or o.at >= since)
+            o
+            for o in self._occurrences.values()
+            if (not is_start(o.schedule) if schedule is None else o.schedule == schedule)
+            and (since is None or o.at >= since)
         ]
         if schedule is None:
             wanted.sort(key=lambda o: o.touched, reverse=True)

@@ -49,6 +49,10 @@ _LISTED = (
 )
 
 
+_NO_START = "substr(s.name, 1, 1) <> char(31)"
+"""Starts of tasks are the ledger's own (gate.starts.MARK), and no schedules."""
+
+
 def _stored(value: datetime) -> int:
     return (value - EPOCH) // _MICROSECOND
 
@@ -290,8 +294,14 @@ class SqliteStore:
 
     def _of_state(self, state: str, limit: int) -> tuple[int, list[Titled]]:
         """The state is written into the statement, or its partial index would not serve."""
-        (total,) = self._read(_count, f"SELECT count(*) FROM occurrence WHERE state = '{state}'")
-        return total, self._titled(f"WHERE o.state = '{state}' ORDER BY o.at DESC, s.name DESC LIMIT ?", limit)
+        (total,) = self._read(
+            _count,
+            "SELECT count(*) FROM occurrence o JOIN schedule s ON s.id = o.schedule"
+            f" WHERE o.state = '{state}' AND {_NO_START}",
+        )
+        return total, self._titled(
+            f"WHERE o.state = '{state}' AND {_NO_START} ORDER BY o.at DESC, s.name DESC LIMIT ?", limit
+        )
 
     def known(self, schedule: str, since: datetime, limit: int) -> list[datetime]:
         return self._read(
@@ -311,12 +321,12 @@ class SqliteStore:
         return max(now - self._keep, self._forgotten)
 
     def schedules(self, limit: int) -> tuple[int, list[Listed]]:
-        (total,) = self._read(_count, "SELECT count(*) FROM schedule")
+        (total,) = self._read(_count, f"SELECT count(*) FROM schedule s WHERE {_NO_START}")
         return total, self._read(
             lambda row: Listed(_schedule(row[:6]), _occurrence(row[0], row[6:])),
             f"SELECT s.{_SCHEDULE.replace(', ', ', s.')}, o.{_OCCURRENCE.replace(', ', ', o.')} FROM schedule s"
             " JOIN occurrence o ON o.schedule = s.id AND o.at = s.newest"
-            " ORDER BY s.touched DESC, s.name DESC LIMIT ?",
+            f" WHERE {_NO_START} ORDER BY s.touched DESC, s.name DESC LIMIT ?",
             limit,
         )
 
@@ -326,7 +336,7 @@ class SqliteStore:
             where = "WHERE s.name = ? AND o.at >= ? ORDER BY o.at DESC LIMIT ?"
             return self._titled(where, schedule, start, limit)
         # Nothing is granted earlier than EARLY_SECONDS before its time, so the index on `touched` serves `since` too.
-        where = "WHERE o.touched >= ? AND o.at >= ? ORDER BY o.touched DESC LIMIT ?"
+        where = f"WHERE o.touched >= ? AND o.at >= ? AND {_NO_START} ORDER BY o.touched DESC LIMIT ?"
         found = self._titled(where, start - int(EARLY_SECONDS) * 1_000_000, start, limit)
         return sorted(found, key=lambda t: (t.occurrence.at, t.occurrence.schedule), reverse=True)
 
