@@ -253,7 +253,7 @@ class Engine:
         return answer
 
     def _start_told(self, ask: Ask, answer: ClaimOut) -> ClaimOut:
-        """An answer about a start. Where nobody can tell whether the worker lives, it is asked again after the grace."""
+        """An answer about a start. Where nobody can tell whether the worker lives, ask again after the grace."""
         by = None if answer.by is None else starts.who(answer.by)
         if answer.decision is not Decision.HELD:
             return replace(answer, by=by)

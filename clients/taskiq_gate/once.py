@@ -29,7 +29,7 @@ _start: ContextVar[AsyncClaim | None] = ContextVar("gate_start", default=None)
 
 
 class OnceMiddleware(TaskiqMiddleware):
-    """For the broker of workers: of the copies of an occurrence one is started, the others are acknowledged and skipped.
+    """For the broker of workers: one copy of an occurrence is started, others are acknowledged and skipped.
 
     A retry is a start of its own. What was started on a worker that died may be started again. A message that no
     GatedScheduleSource sent runs untouched. Give it first to `with_middlewares`, so that what the others do before
