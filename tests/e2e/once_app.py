@@ -36,6 +36,7 @@ class Stops:
     async def kick(self, message: BrokerMessage) -> None:
         await super().kick(message)  # type: ignore[misc]
         write("kicked", 0)
+        await asyncio.sleep(settings.slow)
         if settings.stop:
             await asyncio.Event().wait()
 

@@ -9,7 +9,7 @@ NAME = "once"
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """`many` occurrences, `rate` of them due in a second from `base` on; a task takes `seconds`.
+    """`many` occurrences, `rate` of them due in a second from `base` on; a task takes `seconds`, a kick `slow` more.
 
     `stop`: the scheduler stops for good after its first kick, before it confirms. `fails`: how often a task fails.
     """
@@ -21,6 +21,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     many: int = 1
     rate: float = 50.0
     seconds: float = 0.0
+    slow: float = 0.0
     idle: float = 600.0
     stream: bool = True
     stop: bool = False

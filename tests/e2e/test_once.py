@@ -196,7 +196,13 @@ def test_chaos(make_rig: Callable[..., Rig], policy: str) -> None:
     dice = random.Random(seed)
     many = CHAOS_OCCURRENCES
     rig.settings = replace(
-        rig.settings, many=many, rate=CHAOS_RATE, idle=2.0, seconds=0.05, base=datetime.now(UTC) + timedelta(seconds=4)
+        rig.settings,
+        many=many,
+        rate=CHAOS_RATE,
+        idle=2.0,
+        seconds=0.2,
+        slow=0.3,
+        base=datetime.now(UTC) + timedelta(seconds=4),
     )
     end = time.monotonic() + 4 + many / CHAOS_RATE
     running = {kind: rig.run(kind.partition(" ")[0]) for kind in ("scheduler", "worker", "worker 2")}
@@ -234,8 +240,9 @@ def test_chaos(make_rig: Callable[..., Rig], policy: str) -> None:
     again = sum(len(pids) - 1 for pids in starts.values())
     lost = unsent(rig) - set(starts)
     summary = (
-        f"seed {seed}, {policy}: {many} occurrences, {dict(kills)} kills, {len(rig.lines('kicked'))} kicks, {rig.skipped()} copies"
-        f" skipped, {len(starts)} started, {again} again after a worker's death, {len(lost)} listed as not sent"
+        f"seed {seed}, {policy}: {many} occurrences, {dict(kills)} kills, {len(rig.lines('kicked'))} kicks,"
+        f" {rig.skipped()} copies skipped,"
+        f" {len(starts)} started, {again} again after a worker's death, {len(lost)} listed as not sent"
     )
     sys.stderr.write(summary + "\n")  # pytest shows it with -s
     assert wrong == {}, f"seed {seed}: started twice though the worker lived"
