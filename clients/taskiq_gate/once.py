@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, Literal
 
-from taskiq import TaskiqMessage, TaskiqMiddleware, TaskiqResult
+from taskiq import AsyncTaskiqDecoratedTask, TaskiqMessage, TaskiqMiddleware, TaskiqResult
 from taskiq.exceptions import NoResultError
 
 from gate.errors import GateError, InvalidClaim, UnknownToken
@@ -121,7 +121,7 @@ def _told(result: Reply | GateError) -> None:
         log.error("the gate could not be told that a task has ended: %s", result)
 
 
-def _make_skippable(task: Any) -> None:
+def _make_skippable(task: AsyncTaskiqDecoratedTask[Any, Any] | None) -> None:
     """Let a task run nothing where `_skipped` is set.
 
     taskiq looks up a task's function after `pre_execute`, and what that function raises decides what becomes of the
@@ -139,6 +139,6 @@ def _make_skippable(task: Any) -> None:
     def original_func(_: Any) -> Any:
         return skip if _skipped.get() else run
 
-    kind = type(task)
+    kind: type[Any] = type(task)
     functions = {"original_func": property(original_func, lambda _, __: None), "__module__": kind.__module__}
     task.__class__ = type(kind.__name__, (kind,), functions)
