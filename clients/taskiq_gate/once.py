@@ -141,4 +141,5 @@ def _make_skippable(task: AsyncTaskiqDecoratedTask[Any, Any] | None) -> None:
 
     kind: type[Any] = type(task)
     functions = {"original_func": property(original_func, lambda _, __: None), "__module__": kind.__module__}
-    task.__class__ = type(kind.__name__, (kind,), functions)
+    skippable: Any = type(kind.__name__, (kind,), functions)
+    task.__class__ = skippable
