@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 RESEND = '[[send]]\nschedules = ["*"]\non_doubt = "resend"\ngrace = "300ms"\ncatch_up = "all"\n'
 SKIP = '[[send]]\nschedules = ["*"]\ngrace = "300ms"\ncatch_up = "all"\n'
-CHAOS_OCCURRENCES = int(os.environ.get("GATE_CHAOS_OCCURRENCES", "120"))
+# The long version: GATE_CHAOS_OCCURRENCES=1000, and pytest -o faulthandler_timeout=400.
+CHAOS_OCCURRENCES = int(os.environ.get("GATE_CHAOS_OCCURRENCES", "80"))
 CHAOS_RATE = float(os.environ.get("GATE_CHAOS_RATE", "15"))
 
 
