@@ -1,6 +1,6 @@
 """The limits of `[[fetch]]` and `[[resource]]` at an instant: what gate/permits.py asks for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from math import ceil
 
@@ -123,16 +123,17 @@ def opening(table: Timetable, order: Override | None, now: datetime, after: date
     """
     spans = intervals(table.starts, after, now + TICK)
     if order is not None:
-        spans = joined(sorted(_followed(spans, table, order, (after, now + TICK))))
+        spans = joined(sorted(followed(spans, table, order, (after, now + TICK))))
     return spans[-1][0] if spans and spans[-1][0] > after else None
 
 
-def _followed(spans: list[Interval], table: Timetable, order: Override, window: Interval) -> Iterator[Interval]:
-    """The same hours where an order was followed."""
+def followed(spans: Iterable[Interval], table: Timetable, order: Override, window: Interval) -> Iterator[Interval]:
+    """The same hours where an order was followed, in no order. An `open` one beats all but a limit that is 0."""
     for start, end in spans:
         if start < order.since:
             yield start, min(end, order.since)
         if end > order.until:
             yield max(start, order.until), end
-    if order.action is Steer.OPEN:
-        yield from intervals(Minus(ALWAYS, table.shut), max(order.since, window[0]), min(order.until, window[1]))
+    since, until = max(order.since, window[0]), min(order.until, window[1])
+    if order.action is Steer.OPEN and since < until:
+        yield from intervals(Minus(ALWAYS, table.shut), since, until)

@@ -287,11 +287,20 @@ class OddDay(Reply, frozen=True, kw_only=True):
     what: str
 
 
+class LimitSpan(Reply, frozen=True, kw_only=True):
+    pool: str
+    number: int
+    by: str | None
+    start: Instant
+    end: Instant
+
+
 class RuleWeek(Reply, frozen=True, kw_only=True):
     rule: str
     timezone: str
     open: list[Span]
     closed_by: list[Span]
+    limits: list[LimitSpan]
     override: OverrideInfo | None
     odd: list[OddDay]
 

@@ -1,14 +1,15 @@
 """The answer to Week: the hours of rules over some local days, and their odd days."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 
 from gate.calendars import Days, Zone
 from gate.config import Config
 from gate.errors import InvalidParameter
+from gate.fetchlimits import followed, rule_pools
 from gate.fetchrules import FetchRules
-from gate.hours import FetchRule
-from gate.interface import OddDay, RuleWeek, Span, Steer, WeekIn, WeekOut
+from gate.hours import Case, FetchRule
+from gate.interface import LimitSpan, OddDay, RuleWeek, Span, WeekIn, WeekOut
 from gate.localdays import Day, Interval, joined, local_days, midnight
 from gate.odd import ODD_DAYS_AHEAD, odd_days
 from gate.overrides import Override, Overrides, matching
@@ -35,9 +36,10 @@ def week(config: Config, rules: FetchRules, overrides: Overrides, asked: WeekIn,
     answered: list[RuleWeek] = []
     spans = 0
     for rule in found[:MOST_RULES]:
-        one = _rule_week(rule, rules.timetables[rule.name], overrides.get(rule.name, now), window, odd)
+        limits = list(_limits(rule, rules, window))
+        one = _rule_week(rule, rules.timetables[rule.name], overrides.get(rule.name, now), window, odd, limits)
         answered.append(one)
-        spans += len(one.open) + len(one.closed_by)
+        spans += len(one.open) + len(one.closed_by) + len(one.limits)
         if spans > MOST_SPANS:
             break
     return WeekOut(now=now, start=window[0], end=window[1], rules=answered, rules_total=len(found))
@@ -58,33 +60,44 @@ def _window(asked: WeekIn, zone: Zone, now: datetime) -> Interval:
 
 
 def _rule_week(
-    rule: FetchRule, table: Timetable, order: Override | None, window: Interval, odd: "_OddDays"
+    rule: FetchRule,
+    table: Timetable,
+    order: Override | None,
+    window: Interval,
+    odd: "_OddDays",
+    limits: list[LimitSpan],
 ) -> RuleWeek:
     spans = intervals(table.starts, *window)
     if order is not None:
-        spans = joined(_ordered(spans, order, window))
+        spans = joined(sorted(followed(spans, table, order, window)))
     return RuleWeek(
         rule=rule.name,
         timezone=table.zone.key,
         open=_spans(spans),
         closed_by=_spans(intervals(Minus(table.opening, table.starts), *window)),
+        limits=limits,
         override=None if order is None else order.info(),
         odd=odd.of(rule, table),
     )
 
 
-def _ordered(spans: Iterable[Interval], order: Override, window: Interval) -> Iterator[Interval]:
-    """Spans in which an order is followed, in order."""
-    since, until = max(order.since, window[0]), min(order.until, window[1])
-    later: list[Interval] = []
-    for start, end in spans:
-        if start < since:
-            yield start, min(end, since)
-        if end > until:
-            later.append((max(start, until), end))
-    if order.action is Steer.OPEN and since < until:
-        yield since, until
-    yield from later
+def _limits(rule: FetchRule, rules: FetchRules, window: Interval) -> Iterator[LimitSpan]:
+    """How many jobs of a rule may run at once: by its own limit, then by those of what it needs, each in order."""
+    for pool in rule_pools(rule):
+        table = rules.at_once.get(pool)
+        if table is None:  # a rule that counts in resources only
+            continue
+        constant = len(table.parts) == 1
+        found = [
+            LimitSpan(pool=pool, number=case.number, by=None if constant else _by(case), start=start, end=end)
+            for case, hours in table.parts
+            for start, end in intervals(hours, *window)
+        ]
+        yield from sorted(found, key=lambda span: span.start)
+
+
+def _by(case: Case) -> str:
+    return "else" if case.entries is None else ", ".join(map(str, case.entries))
 
 
 def _spans(spans: Sequence[Interval]) -> list[Span]:

@@ -103,6 +103,19 @@ def test_an_open_override_has_a_sign_of_its_own() -> None:
     assert "+ opened by an override" in lines
 
 
+def test_the_limits_are_named_and_a_limit_of_0_is_drawn_closed_in_an_open_override() -> None:
+    order = ordered(Steer.OPEN, "2026-11-30T16:00:00Z", note="backlog")
+    more = """needs = ["pacs"]
+at_once = ["daily 15:00-16:00: 0", "else: 8"]
+[[resource]]
+name = "pacs"
+at_once = 5
+"""
+    lines = drawn(week_of(rule("daily 20:00-06:00", more=more), "2026-11-30T13:00:00Z", order=order, days=1), 80)
+    assert lines[2:4] == ["at once: 0 by daily 15:00-16:00, else 8", "at once (resource pacs): 5"]
+    assert lines[5] == f"> mon 2026-11-30 {'█' * 12}{'·' * 16}++··++{'·' * 6}{'█' * 8} 12h"
+
+
 def test_the_clock_that_goes_back() -> None:
     lines = drawn(week_of(rule("daily 01:30-02:30"), "2026-10-25T00:40:00Z", days=1), 80)
     assert lines[2] == f">*sun 2026-10-25 ···██{'·' * 43} 1h30m"

@@ -193,6 +193,45 @@ def test_an_override_that_has_ended_is_none() -> None:
     assert week.rules[0].override is None
 
 
+def test_an_open_override_does_not_beat_a_limit_that_is_0() -> None:
+    limit = 'at_once = ["daily 13:00-14:00: 0", "daily 06:00-20:00: 3", "else: 8"]'
+    order = ordered(Steer.OPEN, "2026-11-30T14:00:00Z")
+    assert spans(week_of(rule(NIGHT, more=limit), "2026-11-30T11:30:00Z", order=order, days=1)) == [
+        "29 23:00-30 05:00",
+        "30 11:30-30 12:00",
+        "30 13:00-30 14:00",
+        "30 19:00-30 23:00",
+    ]
+
+
+# -- limits
+
+
+def test_the_limits_of_a_rule_and_of_what_it_needs_by_what_decides_them() -> None:
+    more = """needs = ["pacs", "count"]
+at_once = ["daily 06:00-20:00: 3", "else: 8"]
+[[resource]]
+name = "pacs"
+at_once = 5
+[[resource]]
+name = "count"
+at_once = ["sun 00:00-12:00: 0", "else: 4"]
+"""
+    [found] = week_of(rule(NIGHT, more=more), NOON, days=1).rules
+    assert [(span.pool, span.number, span.by, f"{span.start:%H}-{span.end:%H}") for span in found.limits] == [
+        ("rule dicom", 8, "else", "23-05"),
+        ("rule dicom", 3, "daily 06:00-20:00", "05-19"),
+        ("rule dicom", 8, "else", "19-23"),
+        ("resource pacs", 5, None, "23-23"),
+        ("resource count", 4, "else", "23-23"),
+    ]
+
+
+def test_a_rule_without_limits_has_none() -> None:
+    [found] = week_of(rule(NIGHT), NOON).rules
+    assert found.limits == []
+
+
 # -- odd days
 
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from gate.calendars import WEEKDAYS
 from gate.ctl.marks import Row, now_open
 from gate.ctl.output import safe
-from gate.interface import OddDay, OverrideInfo, RuleWeek, Steer, WeekOut
+from gate.interface import LimitSpan, OddDay, OverrideInfo, RuleWeek, Steer, WeekOut
 from gate.localdays import hours_in_words, length
 from gate.odd import ODD_DAYS_AHEAD
 from gate.wallclock import DAY, soon, time
@@ -28,6 +28,22 @@ def override(order: OverrideInfo, rule: RuleWeek, week: WeekOut) -> str:
     since, until = (soon(at, week.now, zone) for at in (order.since, order.until))
     done = "opened" if order.action is Steer.OPEN else "closed"
     return f"{done} by {safe(order.by)} since {since} until {until}: {safe(order.note)}"
+
+
+def limits(rule: RuleWeek) -> Iterator[str]:
+    """How many jobs at once, a line for each limit: "at once: 8 by night, else 3"."""
+    pools: dict[str, dict[str, None]] = {}
+    for span in rule.limits:
+        pools.setdefault(span.pool, {})[_number(span)] = None
+    for pool, numbers in pools.items():
+        where = "" if pool == f"rule {rule.rule}" else f" ({safe(pool)})"
+        yield f"at once{where}: {', '.join(sorted(numbers, key=lambda words: words.startswith('else ')))}"
+
+
+def _number(span: LimitSpan) -> str:
+    if span.by is None:
+        return str(span.number)
+    return f"else {span.number}" if span.by == "else" else f"{span.number} by {safe(span.by)}"
 
 
 def present(drawn: list[Row], rule: RuleWeek, week: WeekOut) -> str:

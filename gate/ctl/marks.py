@@ -99,10 +99,11 @@ class _Marks:
     def at(self, at: datetime) -> Mark:
         if not self._window[0] <= at < self._window[1]:
             return Mark.OUTSIDE
-        if self._order is not None and self._order.since <= at < self._order.until:
-            return Mark.OPENED if self._order.action is Steer.OPEN else Mark.SHUT
-        if self._open.hold(at):
-            return Mark.OPEN
+        ordered = self._order is not None and self._order.since <= at < self._order.until
+        if ordered and self._order is not None and self._order.action is Steer.CLOSE:
+            return Mark.SHUT
+        if self._open.hold(at):  # an order to open does not beat a limit that is 0
+            return Mark.OPENED if ordered else Mark.OPEN
         return Mark.TAKEN if self._taken.hold(at) else Mark.CLOSED
 
 

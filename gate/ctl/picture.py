@@ -55,6 +55,8 @@ class Drawing:
         yield Text(captions.heading(rule, week), style="bold")
         if rule.override is not None:
             yield Text(f"override: {captions.override(rule.override, rule, week)}", style="bold")
+        for line in captions.limits(rule):
+            yield Text(line)
         yield Text(" " * LABEL + self._scale(), no_wrap=True)
         odd = {odd.day for odd in rule.odd}
         for row in drawn:

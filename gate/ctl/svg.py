@@ -88,6 +88,7 @@ def _description(week: WeekOut) -> str:
         lines.append(f"{captions.heading(rule, week)}.")
         if rule.override is not None:
             lines.append(f"Override: {captions.override(rule.override, rule, week)}.")
+        lines += [f"{limit}." for limit in captions.limits(rule)]
         lines += [f"{captions.day(row)}: {captions.hours(row, rule)}." for row in rows(rule, week)]
         lines += [f"{days}: {what}." for days, what in captions.odd_days(rule)]
     return "\n".join(lines)
@@ -102,6 +103,9 @@ def _rule(rule: RuleWeek, week: WeekOut) -> Block:
         parts += lines
     if rule.override is not None:
         y, lines = _lines(y, f"override: {captions.override(rule.override, rule, week)}", "strong")
+        parts += lines
+    for limit in captions.limits(rule):
+        y, lines = _lines(y, limit, "now-text")
         parts += lines
     y += LINE
     parts += [_label(LEFT + hour * HOUR, y, f"{hour:02}", middle=True) for hour in range(0, 25, SCALE_HOURS)]
