@@ -28,6 +28,7 @@ from gate.placemarks import PlaceMarks, Query
 from gate.pools import Limit
 from gate.waitlist import Key
 from gate.waking import WakeUp
+from gate.wire import Slot
 
 log = logging.getLogger("gate.fetch")
 
@@ -43,6 +44,8 @@ class Client(Protocol):
     pid: int
 
     def __hash__(self) -> int: ...
+
+    def never_read(self, slot: Slot) -> bool: ...
 
 
 class Situation(Protocol):
@@ -82,6 +85,8 @@ class Placing:
         self.permits = Permits(now())
         self._processes: dict[Client, str] = {}
         """The process of each connection that has asked here."""
+        self._grants: dict[Client, dict[str, Slot]] = {}
+        """The answers that gave permits of which nothing was heard since, by permit: they may never have been read."""
         self._connections = Counter[str]()
         """How many connections each of these processes has."""
         self._askers: dict[str, str] = {}
@@ -144,10 +149,13 @@ class Placing:
             connection=client,
             choices=self.choices(asked.worker, asked.queues, now),
         )
+        repeated = self.permits.get(ask.permit) is not None
         answer = self.permits.acquire(ask, self._limit, now)
         _log(ask, answer)
         verdict = self._hours.rules.answer(asked.worker, asked.queues, now, self._hours.overrides)
         reply = self._reply(asked, answer, verdict) if answer.permit is not None else _refused(ask, answer, verdict)
+        if answer.permit is not None and not repeated:
+            self._grants.setdefault(client, {})[ask.permit] = request.slot
         self._when_noted(answer.record, request, reply, lambda: self.permits.release(ask.permit))
         self._look_again()
         self.changed()
@@ -177,6 +185,7 @@ class Placing:
         permit = self.permits.get(asked.permit)
         if permit is None or permit.process != self.process_of(_client(request)):
             raise errors.UnknownPermit(permit=asked.permit)
+        self._was_read(request, asked.permit)
         bound = self.permits.bind(asked.permit, asked.queue, asked.job)
         assert bound is not None
         if not bound.granted:
@@ -189,6 +198,7 @@ class Placing:
         """Answer `io.schedulegate.Fetch.Release`."""
         permit = self.permits.get(asked.permit)
         if permit is not None and permit.process == self.process_of(_client(request)):
+            self._was_read(request, asked.permit)
             self.permits.release(asked.permit)
             self.changed()
         request.reply(Done())
@@ -238,6 +248,7 @@ class Placing:
         process = self._processes.pop(client, None)
         if process is None:
             return
+        self._give_back_unread(client)
         self.permits.connection_closed(client)
         self._connections[process] -= 1
         if not self._connections[process]:
@@ -246,6 +257,19 @@ class Placing:
         else:
             self._forget(self.permits.forget(process, client))
         self.changed()
+
+    def _was_read(self, request: Request, permit: str) -> None:
+        """Whoever names a permit has got it."""
+        self._grants.get(_client(request), {}).pop(permit, None)
+
+    def _give_back_unread(self, client: Client) -> None:
+        """What was granted and never read runs no job, also where its process lives on and cannot name it. One that
+        was asked for again belongs to another connection by now.
+        """
+        for permit_id, slot in self._grants.pop(client, {}).items():
+            permit = self.permits.get(permit_id)
+            if permit is not None and permit.connection is client and permit.queue is None and client.never_read(slot):
+                self.permits.release(permit_id)
 
     def _has_no_connection(self, process: str) -> None:
         self._forget(self.permits.forget(process))

@@ -1,5 +1,6 @@
 """Places in the engine: a clock that the test moves, a store that fails when told to, connections that it plays."""
 
+import os
 from collections import Counter
 from datetime import timedelta
 from typing import Any
@@ -35,6 +36,7 @@ class Hand:
         self.waits: Counter[Any] = Counter()
         self.holder: str | None = None
         self.answers: list[Reply | errors.CallError] = []
+        self.reads = True
 
     def reply(self, slot: Slot, reply: Reply, *, continues: bool = False) -> None:
         self.answers.append(reply)
@@ -43,7 +45,7 @@ class Hand:
         self.answers.append(error)
 
     def never_read(self, slot: Slot) -> bool:
-        return False
+        return not self.reads
 
     def _request(self) -> Request:
         return Request(self, Slot(Call(method="", more=False, oneway=False), None))
@@ -276,3 +278,36 @@ def test_a_step_of_the_clock_ends_no_place() -> None:
     for step in (timedelta(days=2), -timedelta(days=4)):
         world.step(step)
         assert not granted(Hand(world).acquire("other"))
+
+
+# -- answers that were never read
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_grant_that_was_never_read_is_given_back_when_its_connection_closes(reads: bool) -> None:
+    world = FetchWorld(limited("1"))
+    hand, other = Hand(world, os.getpid()), Hand(world, os.getpid())
+    assert granted(hand.acquire())
+    hand.reads = reads
+    hand.hang_up()
+    assert granted(other.acquire()) is not reads
+
+
+def test_what_is_bound_was_read() -> None:
+    world = FetchWorld(limited("1"))
+    hand, other = Hand(world, os.getpid()), Hand(world, os.getpid())
+    hand.acquire(permit="p")
+    hand.bind("p", "dicom")
+    hand.reads = False
+    hand.hang_up()
+    assert not granted(other.acquire())
+
+
+def test_a_grant_that_was_asked_for_again_is_that_of_the_later_connection() -> None:
+    world = FetchWorld(limited("1"))
+    hand, again, other = (Hand(world, os.getpid()) for _ in range(3))
+    hand.acquire(permit="p")
+    assert granted(again.acquire(permit="p"))
+    hand.reads = False
+    hand.hang_up()
+    assert not granted(other.acquire())

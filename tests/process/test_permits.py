@@ -2,6 +2,7 @@
 
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -179,6 +180,21 @@ def test_the_places_of_a_killed_worker_are_free_after_the_grace(make_gate: Make)
             took = until(lambda: acquire(client)["permit"] is not None)
     tell(f"the places of a killed worker were free after {took:.2f} s")
     assert took > GRACE_SECONDS / 2
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_grant_that_was_never_read_is_free_when_its_connection_closes(reads: bool, make_gate: Make) -> None:
+    gate = make_gate(config=config(1)).start()
+    with gate.client() as leaves, gate.client() as stays:
+        leaves.post("Fetch.Acquire", worker="w", queues=["dicom"], session="s")
+        assert select.select([leaves.sock], [], [], 5.0)[0]
+        if reads:
+            assert leaves.reply()["open"]
+        leaves.close()
+        if reads:
+            assert stays.call("Control.Status")["pools"][0]["taken"] == 1
+        else:
+            until(lambda: acquire(stays)["open"])
 
 
 def test_a_stopped_worker_keeps_its_places_through_a_kill_of_the_gate(make_gate: Make) -> None:

@@ -178,6 +178,9 @@ class Worker:
         assert isinstance(reply, CheckOut)
         self._take(reply, more=continues)
 
+    def never_read(self, slot: Slot) -> bool:
+        return False
+
     def fail(self, slot: Slot, error: errors.CallError) -> None:
         self._take(error, more=False)
 
