@@ -1,7 +1,9 @@
 """Reads a configuration with all that it names: its iCalendar files, users and groups, and time zone data."""
 
 import grp
+import os
 import pwd
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -19,6 +21,8 @@ from gate.interface import Tzdata
 from gate.pauses import PauseHours
 
 BUILT_IN = "built-in defaults"
+MOST_BYTES = 1024 * 1024
+"""The largest configuration that is read: the time to read one grows with it."""
 BEHIND = timedelta(days=400)
 AHEAD = timedelta(days=9 * 366)
 """Which days of a calendar are read: the next change of a rule is looked for eight years ahead."""
@@ -111,11 +115,18 @@ def file_stamp(path: Path) -> object:
 
 
 def _content(path: Path) -> bytes:
+    """A FIFO that nobody writes to would be waited for, so what is no regular file is refused."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise CalendarError(f"{path} cannot be read: not a regular file")
             return file.read(ical.MOST_BYTES + 1)
     except OSError as error:
         raise CalendarError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def source_of(file: Path | None) -> str:
@@ -127,9 +138,13 @@ def read_bytes(file: Path | None) -> bytes:
     if file is None:
         return b""
     try:
-        return file.read_bytes()
+        with file.open("rb") as opened:  # a pipe is read too: gatectl check <(...)
+            data = opened.read(MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(str(file), [f"cannot be read: {error.strerror}"]) from error
+    if len(data) > MOST_BYTES:
+        raise ConfigError(str(file), [f"too large: a configuration has at most {MOST_BYTES} bytes"])
+    return data
 
 
 def load(file: Path | None, data: bytes, calendars: Calendars, now: datetime) -> Loaded:

@@ -79,7 +79,8 @@ class Service:
         reloader.take = self._take
 
     def flush(self) -> None:
-        """Write the answers that were made."""
+        """End what is no round of calls as a round ends: what was asked goes to the store, answers are written."""
+        self.engine.flush()
         self.reactor.flush()
 
     def _query(self, query: Callable[[Store], Any], then: Callable[[Any], None]) -> None:

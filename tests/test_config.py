@@ -257,6 +257,7 @@ def test_every_error_of_a_file_is_said_at_once() -> None:
     [
         (b"\xff", "not UTF-8 at byte 0"),
         (b"[store]\nurl = '\xe9'", "not UTF-8 at byte 15"),
+        (b"\xef\xbb\xbf[store]\n", "begins with a byte order mark: save it as UTF-8 without one"),
         (b"[store\n", "expected ']' at the end of a table declaration (at line 1, column 7)"),
         (b"a = 1\na = 2\n", "cannot overwrite a value (at line 2, column 6)"),
         (b"x = " + b"[" * 5000 + b"]" * 5000, "maximum recursion depth exceeded"),

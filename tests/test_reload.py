@@ -9,7 +9,7 @@ import pytest
 from gate import tzdata
 from gate.errors import ConfigError
 from gate.overrides import NO_OVERRIDES
-from gate.reload import BUILT_IN, Calendars, Loaded, load, read_bytes
+from gate.reload import BUILT_IN, MOST_BYTES, Calendars, Loaded, load, read_bytes
 from tests.support.book import NOON
 
 pytest.importorskip("icalendar")
@@ -70,6 +70,25 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_bytes(tmp_path / "none.toml")
     assert str(caught.value) == f"{tmp_path}/none.toml: cannot be read: No such file or directory"
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "gate.toml"
+    file.write_bytes(b"#" * MOST_BYTES)
+    assert len(read_bytes(file)) == MOST_BYTES
+    file.write_bytes(b"#" * (MOST_BYTES + 1))
+    with pytest.raises(ConfigError) as caught:
+        read_bytes(file)
+    assert caught.value.findings == ["too large: a configuration has at most 1048576 bytes"]
+
+
+def test_a_calendar_that_is_a_fifo_is_refused_and_not_waited_for(
+    tmp_path: Path, days: Path, calendars: Calendars
+) -> None:
+    os.mkfifo(days)
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, calendars)
+    assert "not a regular file" in caught.value.findings[0]
 
 
 def test_a_calendar_is_found_beside_the_file(tmp_path: Path, days: Path, calendars: Calendars) -> None:

@@ -38,11 +38,11 @@ def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GateProcess]:
     """One gate for all of this module: whatever is done to it, it goes on."""
     config = '[[send]]\nschedules = ["*"]\ngrace = "100ms"\n'
     with GateProcess(tmp_path_factory.mktemp("bad"), config=config, log_level="warning") as process:
-        before = rss_kib(process)
+        before = process.rss_kib()
         yield process
         assert process.running
-        tell(f"{rss_kib(process) - before:,} KiB on top of {before:,} KiB by the whole module")
-        assert rss_kib(process) - before < MORE_KIB
+        tell(f"{process.rss_kib() - before:,} KiB on top of {before:,} KiB by the whole module")
+        assert process.rss_kib() - before < MORE_KIB
         assert not [line for line in process.log_lines() if "text" in line or "trace" in line]
 
 
@@ -297,11 +297,6 @@ def at_least_as_fast(gate: GateProcess, wanted: float) -> float:
     return found[-1]
 
 
-def rss_kib(gate: GateProcess) -> int:
-    lines = Path(f"/proc/{gate.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
-
-
 FLOODS = {
     "calls": GET_INFO * 200,
     "large answers": frame("org.varlink.service.GetInterfaceDescription", interface="io.schedulegate.Control") * 200,
@@ -314,12 +309,12 @@ FLOODS = {
 
 @pytest.mark.parametrize("name", FLOODS)
 def test_who_floods_and_never_reads_costs_little_memory_and_nobody_else_any_time(gate: GateProcess, name: str) -> None:
-    before, usual = rss_kib(gate), round_trip(gate)
+    before, usual = gate.rss_kib(), round_trip(gate)
     with ExitStack() as stack:
         rude = [stack.enter_context(gate.client()) for _ in range(10)]
         taken = [flood(client, FLOODS[name]) for client in rude]
         beside = at_least_as_fast(gate, SLOWER * usual)
-        grown = rss_kib(gate) - before
+        grown = gate.rss_kib() - before
     speed = f"{usual * 1e6:.0f} us, beside it {beside * 1e6:.0f} us"
     tell(f"{name}: took {max(taken):,} bytes each, grew {grown:,} KiB; {speed}")
     assert grown < MORE_KIB
@@ -328,7 +323,7 @@ def test_who_floods_and_never_reads_costs_little_memory_and_nobody_else_any_time
 
 
 def test_who_asks_within_its_limits_and_never_reads_is_not_read_from(gate: GateProcess) -> None:
-    before, usual = rss_kib(gate), round_trip(gate)
+    before, usual = gate.rss_kib(), round_trip(gate)
     describe = frame("org.varlink.service.GetInterfaceDescription", interface="io.schedulegate.Control")
     with ExitStack() as stack:
         witness = stack.enter_context(gate.client())
@@ -343,33 +338,33 @@ def test_who_asks_within_its_limits_and_never_reads_is_not_read_from(gate: GateP
             else:
                 pytest.fail("the gate took 6,000 calls of a client that reads no answer")
         assert connections(witness) == 11
-        beside, grown = at_least_as_fast(gate, SLOWER * usual), rss_kib(gate) - before
+        beside, grown = at_least_as_fast(gate, SLOWER * usual), gate.rss_kib() - before
         speed = f"{usual * 1e6:.0f} us, beside it {beside * 1e6:.0f} us"
         tell(f"10 clients that never read: grew {grown:,} KiB; {speed}")
         assert grown < MORE_KIB
 
 
 def test_a_flood_behind_a_call_that_waits_costs_little_memory(gate: GateProcess) -> None:
-    before = rss_kib(gate)
+    before = gate.rss_kib()
     with gate.client() as holder, gate.client() as rude:
         assert holder.claim("flooded", MINUTE)["decision"] == "send"
         rude.post("Send.Claim", more=True, schedule="flooded", holder="rude", at=MINUTE)
         assert rude.recv()["continues"]
         taken = flood(rude, b"\0" * MESSAGE_BYTES)
-        grown = rss_kib(gate) - before
+        grown = gate.rss_kib() - before
         tell(f"took {taken:,} bytes, grew {grown:,} KiB")
         assert grown < MORE_KIB
 
 
 def test_all_that_bad_input_together_leaves_speed_and_memory_as_they_were(gate: GateProcess) -> None:
-    before, usual = rss_kib(gate), round_trip(gate)
+    before, usual = gate.rss_kib(), round_trip(gate)
     for _ in range(20):
         for data, _, _ in BAD.values():
             with gate.client() as client:
                 client.send_raw(data)
                 with pytest.raises(ErrorReply):
                     client.reply()
-    grown, after = rss_kib(gate) - before, at_least_as_fast(gate, SLOWER * usual)
+    grown, after = gate.rss_kib() - before, at_least_as_fast(gate, SLOWER * usual)
     tell(f"{20 * len(BAD)} bad messages: grew {grown:,} KiB; {usual * 1e6:.0f} us before, {after * 1e6:.0f} us after")
     assert grown < MORE_KIB
 
@@ -393,7 +388,7 @@ def many_descriptors() -> Iterator[None]:
 
 @pytest.mark.usefixtures("many_descriptors")
 def test_the_1001st_connection_is_turned_away_and_the_others_are_served(gate: GateProcess) -> None:
-    before = rss_kib(gate)
+    before = gate.rss_kib()
     with ExitStack() as stack:
         with gate.client() as witness:
             until_alone(witness)
@@ -408,7 +403,7 @@ def test_the_1001st_connection_is_turned_away_and_the_others_are_served(gate: Ga
                 assert extra.at_end()
         for client in clients:
             assert client.call("Send.Claim", schedule="crowd", holder="h", at=MINUTE)["decision"] in {"send", "held"}
-        grown = rss_kib(gate) - before
+        grown = gate.rss_kib() - before
         tell(f"{CONNECTIONS} connections: grew {grown:,} KiB")
         assert grown < MORE_KIB
         clients.pop().close()

@@ -428,6 +428,13 @@ def test_weeks_that_are_asked_for_together_are_all_answered(client: RawClient) -
     assert len(answers) == 20
 
 
+def test_what_is_asked_for_after_a_week_is_answered_though_nobody_else_asks(client: RawClient) -> None:
+    """A week is made beside the loop: its end is no round of calls, and the store must hear of the next call too."""
+    for method in ("Control.Week", "Control.Status", "Control.Week", "Control.History"):
+        client.post(method)
+    assert [key in client.reply() for key in ("rules", "version", "rules", "occurrences")] == [True] * 4
+
+
 def test_sigterm_ends_a_gate_that_is_asked_for_weeks(gate: GateProcess, client: RawClient) -> None:
     for _ in range(60):
         client.post("Control.Week", days=31)

@@ -193,6 +193,11 @@ class GateProcess:
             return False
         return True
 
+    def rss_kib(self) -> int:
+        """Its resident memory."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
+
     def client(self, timeout: float = PATIENCE) -> RawClient:
         """A new connection; close it, or use it in a `with`."""
         return RawClient(self.socket, timeout)
