@@ -1,6 +1,5 @@
 """gate.toml: bytes in, a Config out; every error of the file at once, with table, key and value."""
 
-import codecs
 import tomllib
 from typing import Any, Literal
 
@@ -89,7 +88,7 @@ def parse(data: bytes, source: str, read_calendar: ReadCalendar = no_calendar) -
 
 
 def _toml(data: bytes, source: str) -> dict[str, Any]:
-    if data.startswith(codecs.BOM_UTF8):
+    if data.startswith(b"\xef\xbb\xbf"):
         raise ConfigError(source, ["begins with a byte order mark: save it as UTF-8 without one"])
     try:
         return tomllib.loads(data.decode())
