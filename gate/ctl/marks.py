@@ -99,11 +99,11 @@ class _Marks:
     def at(self, at: datetime) -> Mark:
         if not self._window[0] <= at < self._window[1]:
             return Mark.OUTSIDE
-        ordered = self._order is not None and self._order.since <= at < self._order.until
-        if ordered and self._order is not None and self._order.action is Steer.CLOSE:
+        order = self._order if self._order is not None and self._order.since <= at < self._order.until else None
+        if order is not None and order.action is Steer.CLOSE:
             return Mark.SHUT
         if self._open.hold(at):  # an order to open does not beat a limit that is 0
-            return Mark.OPENED if ordered else Mark.OPEN
+            return Mark.OPEN if order is None else Mark.OPENED
         return Mark.TAKEN if self._taken.hold(at) else Mark.CLOSED
 
 
