@@ -261,11 +261,13 @@ class Permits:
         """A record that an answer came with is on disk."""
         self._places.recorded(record)
 
-    def connection_closed(self, connection: Connection) -> None:
-        """Its permits stay with their process; whoever waited over it does not wait any more."""
+    def connection_closed(self, connection: Connection) -> list[Permit]:
+        """Its permits stay with their process, and are returned; whoever waited over it does not wait any more."""
         self._offers.connection_closed(connection)
-        for permit in self._places.of_connection(connection):
+        permits = self._places.of_connection(connection)
+        for permit in permits:
             self._places.replace(permit, replace(permit, connection=None))
+        return permits
 
     def process_dead(self, process: Process, now: datetime) -> None:
         """It is dead, or cannot be told and its connection closed: its places are lost after the grace."""

@@ -22,7 +22,7 @@ from gate.holders import Record
 from gate.interface import AcquireIn, AcquireOut, BindIn, Done, PermitIn, PoolInfo, Reply, RestoreIn, RestoreOut
 from gate.moments import earliest
 from gate.overrides import Overrides
-from gate.permit import Answer, Ask, Choice, Held, Restorer
+from gate.permit import Answer, Ask, Choice, Held, Permit, Restorer
 from gate.permits import MOST, Permits
 from gate.placemarks import PlaceMarks, Query
 from gate.pools import Limit
@@ -85,7 +85,7 @@ class Placing:
         self.permits = Permits(now())
         self._processes: dict[Client, str] = {}
         """The process of each connection that has asked here."""
-        self._grants: dict[Client, dict[str, Slot]] = {}
+        self._grants: dict[str, Slot] = {}
         """The answers that gave permits of which nothing was heard since, by permit: they may never have been read."""
         self._connections = Counter[str]()
         """How many connections each of these processes has."""
@@ -154,9 +154,11 @@ class Placing:
         _log(ask, answer)
         verdict = self._hours.rules.answer(asked.worker, asked.queues, now, self._hours.overrides)
         reply = self._reply(asked, answer, verdict) if answer.permit is not None else _refused(ask, answer, verdict)
-        if answer.permit is not None and not repeated:
-            self._grants.setdefault(client, {})[ask.permit] = request.slot
-        self._when_noted(answer.record, request, reply, lambda: self.permits.release(ask.permit))
+        if repeated:
+            self._grants.pop(ask.permit, None)
+        elif answer.permit is not None:
+            self._grants[ask.permit] = request.slot
+        self._when_noted(answer.record, request, reply, lambda: self._release(ask.permit))
         self._look_again()
         self.changed()
 
@@ -185,7 +187,7 @@ class Placing:
         permit = self.permits.get(asked.permit)
         if permit is None or permit.process != self.process_of(_client(request)):
             raise errors.UnknownPermit(permit=asked.permit)
-        self._was_read(request, asked.permit)
+        self._grants.pop(asked.permit, None)
         bound = self.permits.bind(asked.permit, asked.queue, asked.job)
         assert bound is not None
         if not bound.granted:
@@ -198,8 +200,7 @@ class Placing:
         """Answer `io.schedulegate.Fetch.Release`."""
         permit = self.permits.get(asked.permit)
         if permit is not None and permit.process == self.process_of(_client(request)):
-            self._was_read(request, asked.permit)
-            self.permits.release(asked.permit)
+            self._release(asked.permit)
             self.changed()
         request.reply(Done())
 
@@ -217,6 +218,8 @@ class Placing:
         process = self.process_of(client)
         who = Restorer(worker=asked.worker, session=asked.session, process=process, connection=client)
         restored = self.permits.restore(who, held, decided_by, now)
+        for name in restored.kept:
+            self._grants.pop(name, None)
         self._when_noted(restored.record, request, RestoreOut(kept=list(restored.kept)), None)
         self._look_again()
         self.changed()
@@ -248,8 +251,7 @@ class Placing:
         process = self._processes.pop(client, None)
         if process is None:
             return
-        self._give_back_unread(client)
-        self.permits.connection_closed(client)
+        self._give_back_unread(client, self.permits.connection_closed(client))
         self._connections[process] -= 1
         if not self._connections[process]:
             del self._connections[process]
@@ -258,18 +260,16 @@ class Placing:
             self._forget(self.permits.forget(process, client))
         self.changed()
 
-    def _was_read(self, request: Request, permit: str) -> None:
-        """Whoever names a permit has got it."""
-        self._grants.get(_client(request), {}).pop(permit, None)
+    def _release(self, permit: str) -> None:
+        self._grants.pop(permit, None)
+        self.permits.release(permit)
 
-    def _give_back_unread(self, client: Client) -> None:
-        """What was granted and never read runs no job, also where its process lives on and cannot name it. One that
-        was asked for again belongs to another connection by now.
-        """
-        for permit_id, slot in self._grants.pop(client, {}).items():
-            permit = self.permits.get(permit_id)
-            if permit is not None and permit.connection is client and permit.queue is None and client.never_read(slot):
-                self.permits.release(permit_id)
+    def _give_back_unread(self, client: Client, permits: Iterable[Permit]) -> None:
+        """What was granted and never read runs no job, also where its process lives on and cannot name it."""
+        for permit in permits:
+            slot = self._grants.pop(permit.id, None)
+            if slot is not None and client.never_read(slot):
+                self.permits.release(permit.id)
 
     def _has_no_connection(self, process: str) -> None:
         self._forget(self.permits.forget(process))
@@ -318,6 +318,7 @@ class Placing:
         """Something happened to permits, limits or the clock: offer what is free, and end what is over."""
         tick = self.permits.tick(self._limit, self._now())
         for permit in tick.lost:
+            self._grants.pop(permit.id, None)
             who = {"worker": permit.worker, "pid": processes.pid_of(permit.process), "job": permit.job}
             log.warning("a place is free again: its process or worker is gone", extra={**who, "since": permit.since})
         self._forget(tick.gone)

@@ -283,6 +283,19 @@ def test_a_step_of_the_clock_ends_no_place() -> None:
 # -- answers that were never read
 
 
+def test_what_becomes_of_grants_is_forgotten_with_them() -> None:
+    world = FetchWorld(limited("2"))
+    hand, other = Hand(world, os.getpid()), Hand(world, os.getpid())
+    hand.acquire(permit="p")
+    other.acquire(permit="p")
+    other.release("p")
+    hand.acquire(permit="q")
+    other.release("q")
+    hand.acquire(permit="r")
+    other.restore("r")
+    assert world.engine.placing._grants == {}  # noqa: SLF001 - what leaks shows nowhere else
+
+
 @pytest.mark.parametrize("reads", [True, False])
 def test_a_grant_that_was_never_read_is_given_back_when_its_connection_closes(reads: bool) -> None:
     world = FetchWorld(limited("1"))
