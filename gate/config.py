@@ -18,7 +18,8 @@ KEEP_SECONDS = (3600.0, 3660 * 86_400.0)
 DEADLINE_SECONDS = (0.0, 3660 * 86_400.0)
 GRACE_LIMITS_SECONDS = (0.0, 86_400.0)
 CATCH_UP_LIMITS_SECONDS = (60.0, 366 * 86_400.0)
-STORES = ("sqlite:", "memory:")
+SHARED = ("redis://", "rediss://", "unix://", "redis+sentinel://", "redis+cluster://")
+STORES = ("sqlite:", "memory:", *SHARED)
 
 _KNOWN = ("timezone", "uncovered", "store", "days", "hours", "fetch", "resource", "send", "control")
 
@@ -39,6 +40,7 @@ class Config(Struct, frozen=True, kw_only=True):
     """
 
     store_url: str = "sqlite:"
+    shared: settings.Shared = settings.Shared()
     keep: float = durations.seconds(settings.KEEP_DEFAULT)
     timezone: str = "UTC"
     uncovered: Literal["open", "closed"] = "open"
@@ -72,9 +74,10 @@ def parse(data: bytes, source: str, read_calendar: ReadCalendar = no_calendar) -
     control = findings.table("control", tables.get("control", {}), settings.ControlTable)
     if findings.lines or store is None or control is None:
         raise ConfigError(source, findings.lines)
-    url, keep = store
+    url, shared, keep = store
     return Config(
         store_url=url,
+        shared=shared,
         keep=keep,
         timezone=top.timezone or "UTC",
         uncovered=top.uncovered,
@@ -99,14 +102,22 @@ def _toml(data: bytes, source: str) -> dict[str, Any]:
         raise ConfigError(source, [text[:1].lower() + text[1:]]) from error
 
 
-def _parse_store(value: Any, findings: Findings) -> tuple[str, float] | None:
+def _parse_store(value: Any, findings: Findings) -> tuple[str, settings.Shared, float] | None:
     store = findings.table("store", value, settings.StoreTable)
     if store is None:
         return None
     if not store.url.startswith(STORES) or (store.url.startswith("memory:") and store.url != "memory:"):
-        findings.add("store.url", f"{store.url!r} is not one of sqlite:, sqlite:PATH and memory:")
+        findings.add("store.url", f"{store.url!r} is not one of sqlite:, sqlite:PATH, memory:, {', '.join(SHARED)}")
     keep = findings.duration("store.keep", store.keep, KEEP_SECONDS)
-    return store.url, keep or 0.0
+    shared = settings.Shared(
+        prefix=store.prefix,
+        password_file=store.password_file,
+        wait_replicas=store.wait_replicas,
+        allow_eviction=store.allow_eviction,
+    )
+    if not store.url.startswith(SHARED) and shared != settings.Shared():
+        findings.add("store", f"prefix, password_file, wait_replicas and allow_eviction are for {', '.join(SHARED)}")
+    return store.url, shared, keep or 0.0
 
 
 def _parse_send(value: Any, reader: HoursReader, findings: Findings) -> tuple[SendRule, ...]:

@@ -149,7 +149,7 @@ class Control:
     def _warnings(self, loaded: Loaded, now: datetime) -> list[str]:
         rules = self._fetch.rules.rules
         known = {rule.name for rule in rules}
-        found = [*self._about.warnings, *loaded.warnings]
+        found = [*self._about.warnings, *self._store.warnings(), *loaded.warnings]
         found += [
             f"the override of rule {order.rule} has no effect: the configuration has no such rule any more"
             for order in self._fetch.overrides.in_force(now)

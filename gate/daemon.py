@@ -108,7 +108,8 @@ def _take(settings: Settings, config: Config, held: ExitStack) -> tuple[Store, s
     ledger = ledger_file(config.store_url, settings.state)
     for path in (settings.socket, *([] if ledger is None else [ledger.resolve()])):
         held.enter_context(sockets.lock(path.with_name(path.name + ".lock"), me))
-    store = open_store(config.store_url, settings.state, config.keep, SystemClock())
+    credentials = os.environ.get("CREDENTIALS_DIRECTORY")
+    store = open_store(config.store_url, settings.state, config.keep, SystemClock(), config.shared, credentials)
     held.callback(store.close)
     listener = held.enter_context(sockets.listen(settings.socket))
     held.callback(settings.socket.unlink, missing_ok=True)

@@ -131,13 +131,15 @@ class View(Struct, frozen=True, kw_only=True):
     """What a decision sees.
 
     `token`: the record of the token that was named; `occurrence`: that token's, else the one that was asked for,
-    else (an interval) the schedule's newest. `horizon`: what is older may have been forgotten.
+    else (an interval) the schedule's newest. `horizon`: what is older may have been forgotten. `lost`: what is older
+    may have been lost by the store, with all that was known of its schedule.
     """
 
     schedule: Schedule | None
     occurrence: Occurrence | None
     token: Token | None
     horizon: datetime
+    lost: datetime | None = None
 
 
 class Change(Struct, frozen=True):
@@ -314,7 +316,11 @@ def _record_of_miss(schedule: str, at: datetime, holder: str, reason: str, now: 
 def _forgotten(ask: Ask, at: datetime, view: View) -> bool:
     """Whether a record of it may have been forgotten."""
     schedule = view.schedule
-    if ask.start or view.occurrence is not None or schedule is None or not schedule.known_since <= at < view.horizon:
+    if ask.start or view.occurrence is not None:
+        return False
+    if view.lost is not None and at < view.lost:
+        return True
+    if schedule is None or not schedule.known_since <= at < view.horizon:
         return False
     # The newest occurrence is never forgotten, so the next one of an interval, however long, was not sent yet.
     return ask.every is None or at <= schedule.newest

@@ -26,6 +26,19 @@ class TopTable(Struct, frozen=True, kw_only=True):
 class StoreTable(Struct, frozen=True, kw_only=True):
     url: str = "sqlite:"
     keep: str = KEEP_DEFAULT
+    prefix: Annotated[str, Meta(pattern=r"^[^{}\\s]{1,64}$")] = "gate"
+    password_file: Annotated[str, Meta(min_length=1)] | None = None
+    wait_replicas: Annotated[int, Meta(ge=0, le=100)] = 0
+    allow_eviction: bool = False
+
+
+class Shared(Struct, frozen=True, kw_only=True):
+    """What a store that several hosts share is told besides its URL."""
+
+    prefix: str = "gate"
+    password_file: str | None = None
+    wait_replicas: int = 0
+    allow_eviction: bool = False
 
 
 class DaysTable(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,8 @@ from gate.stores.sqlite import SqliteStore
 from tests.support import faketime, postgres, redis
 from tests.support.book import KEEP, Book, ManualClock
 from tests.support.gate_process import GateProcess, RawClient
+from tests.support.redis import RedisServer, find_server
+from tests.support.redis_store import redis_store
 
 # No deadline: a busy machine is not a bug. `--hypothesis-profile=explore` looks for new cases.
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, print_blob=True)
@@ -109,7 +111,19 @@ def client(gate: GateProcess) -> Iterator[RawClient]:
         yield connection
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(scope="session")
+def shared_redis() -> Iterator[RedisServer]:
+    """A Redis for tests that take a prefix of their own."""
+    binary = find_server()
+    if binary is None:
+        pytest.skip("no redis-server on this machine: run tests/run.py, or apt install redis-server")
+    server = RedisServer(binary)
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 def make_book(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Book]:
     """A function from `keep` to a Book over each of the stores."""
 
@@ -118,8 +132,11 @@ def make_book(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., B
         store: Store
         if request.param == "memory":
             store = MemoryStore(clock, keep)
-        else:
+        elif request.param == "sqlite":
             store = SqliteStore(tmp_path / "gate.db", clock, keep)
+        else:
+            url = request.getfixturevalue("shared_redis").unix_url
+            store = redis_store(url, tmp_path / "journal.db", keep, clock)
         request.addfinalizer(store.close)
         return Book(store, clock)
 

@@ -62,6 +62,10 @@ class Store(Protocol):
     kind: str
     url: str
 
+    def warnings(self) -> list[str]:
+        """What is wrong with it, though it works. Called from the event loop."""
+        ...
+
     def now(self) -> datetime:
         """The store's own clock: the one that judges what is due and what is late."""
         ...
@@ -142,10 +146,11 @@ class Tables(Protocol):
 class Batch:
     """The changes of a batch on top of a store's tables, so that each step sees those before it."""
 
-    __slots__ = ("_tables", "horizon", "now", "occurrences", "schedules", "tokens")
+    __slots__ = ("_lost", "_tables", "horizon", "now", "occurrences", "schedules", "tokens")
 
-    def __init__(self, tables: Tables, now: datetime, horizon: datetime) -> None:
+    def __init__(self, tables: Tables, now: datetime, horizon: datetime, lost: datetime | None = None) -> None:
         self._tables = tables
+        self._lost = lost
         self.now = now
         self.horizon = horizon
         self.schedules: dict[str, Schedule] = {}
@@ -186,4 +191,4 @@ class Batch:
             new_claim = token is None and step.token is not None
             if occurrence is None and not (new_claim and at > schedule.newest):
                 occurrence = self._tables.get_occurrence(schedule, at)
-        return View(schedule=schedule, occurrence=occurrence, token=token, horizon=self.horizon)
+        return View(schedule=schedule, occurrence=occurrence, token=token, horizon=self.horizon, lost=self._lost)

@@ -35,6 +35,9 @@ class MemoryStore:
         self._tokens: dict[str, Token] = {}
         self._notes: dict[str, dict[str, bytes]] = {}
 
+    def warnings(self) -> list[str]:
+        return []
+
     def now(self) -> datetime:
         return self._clock.now()
 

@@ -86,6 +86,9 @@ class SqliteStore:
         self._connection: sqlite3.Connection | None = None
         self._open(create=True)
 
+    def warnings(self) -> list[str]:
+        return []
+
     def now(self) -> datetime:
         return self._clock.now()
 

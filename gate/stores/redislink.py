@@ -1,0 +1,272 @@
+"""A connection to Redis or Valkey: from a URL to a client, one script that compares and sets, and the server's clock.
+
+Everything raises StoreError, whose text names the server and never a password. A call that timed out may have been
+carried out: whoever calls asks for the outcome by comparing again.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from gate.errors import StartError, StoreError
+from gate.stores.redisplan import Command, instant
+
+TIMEOUT_SECONDS = 1.0
+"""How long one answer may take. All claims wait meanwhile, so it is short; a retry asks for what became of it."""
+TRIES = 2
+OLDEST = (6, 2)
+SCRIPT = """
+if redis.replicate_commands then redis.replicate_commands() end
+local time, checks = redis.call('TIME'), tonumber(ARGV[1])
+local current, same = {}, true
+for i = 1, #KEYS do
+  current[i] = redis.call('GET', KEYS[i])
+  if i <= checks and (current[i] or '') ~= ARGV[i + 1] then same = false end
+end
+if not same then return {0, time[1], time[2], current} end
+local at = checks + 2
+while at <= #ARGV do
+  local words = tonumber(ARGV[at])
+  redis.call(unpack(ARGV, at + 1, at + words))
+  at = at + words + 1
+end
+return {1, time[1], time[2]}
+"""
+"""Compares the first keys with what they are thought to hold ('' is nothing). If all are as thought, carries out the
+commands; else gives what all keys hold. It knows no rule. Every key has the same hash tag, so a cluster may run it."""
+
+T = TypeVar("T")
+
+
+class Link:
+    """One client, used by one thread. `where`: the server, for people; `skew`: seconds by which this host's clock is
+    ahead of the server's. `round_trip`: seconds of the last call.
+    """
+
+    def __init__(self, url: str, password: str | None, replicas: int, wall: Callable[[], float] = time.time) -> None:
+        self.where = shown(url)
+        self.skew = 0.0
+        self.round_trip = 0.0
+        self._replicas = replicas
+        self._wall = wall
+        self._offset: float | None = None
+        try:
+            self._client = _client(url, password)
+        except (RedisError, ValueError, OSError) as error:
+            raise StartError(f"store {self.where}: {_text(error)}") from error
+        self._sha: str | None = None
+
+    def now(self) -> datetime:
+        """The server's clock, by what it said last; between two calls this host's own clocks count on."""
+        if self._offset is None:
+            self.compare([], [], [])
+        assert self._offset is not None
+        return instant((_boot() + self._offset) * 1e6)
+
+    def compare(
+        self, checks: Sequence[tuple[str, bytes]], peeks: Sequence[str], commands: Sequence[Command]
+    ) -> list[bytes | None] | None:
+        """Carry out the commands if the keys of `checks` hold what stands beside them; None if that was done.
+
+        Else what all keys of `checks`, and then of `peeks`, hold. Raises StoreError, and then it may have been done.
+        """
+        keys = [key for key, _ in checks] + list(peeks)
+        words: list[bytes | str | int] = [len(checks), *(value for _, value in checks)]
+        for name, key, rest in commands:
+            words += [len(rest) + 2, name, key, *rest]
+        answer = self.call(lambda client: self._run(client, keys, words))
+        if answer[0] == 0:
+            return list(answer[3])
+        if commands and self._replicas:
+            self._await_replicas()
+        return None
+
+    def call(self, work: Callable[[Any], T]) -> T:
+        """Run `work` on the client. It is tried once more after the connection was lost, so it must be idempotent."""
+        for left in reversed(range(TRIES)):
+            before = time.monotonic()
+            try:
+                result = work(self._client)
+            except (RedisError, OSError) as error:
+                self._lost(error)
+                if not left or not _lost_connection(error):
+                    raise StoreError(f"{self.where}: {_text(error)}") from error
+            else:
+                self.round_trip = time.monotonic() - before
+                return result
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+
+    def _run(self, client: Any, keys: list[str], words: list[Any]) -> Any:
+        before, wall = _boot(), self._wall()
+        try:
+            answer = self._evaluate(client, keys, words)
+        finally:
+            after = _boot()
+        said = int(answer[1]) + int(answer[2]) / 1e6
+        half = (after - before) / 2
+        self._offset = said - (before + half)
+        self.skew = wall + half - said
+        return answer
+
+    def _evaluate(self, client: Any, keys: list[str], words: list[Any]) -> Any:
+        if self._sha is not None:
+            try:
+                return client.evalsha(self._sha, len(keys), *keys, *words)
+            except NoScriptError:
+                self._sha = None
+        answer = client.eval(SCRIPT, len(keys), *keys, *words)
+        self._sha = _sha1(SCRIPT)
+        return answer
+
+    def _await_replicas(self) -> None:
+        reached = self.call(lambda client: client.wait(self._replicas, int(TIMEOUT_SECONDS * 500)))
+        if reached < self._replicas:
+            raise StoreError(f"{self.where}: only {reached} of wait_replicas = {self._replicas} replicas have it yet")
+
+    def _lost(self, error: Exception) -> None:
+        """Whoever answered may be the primary no more, or may be in the midst of another answer."""
+        if _lost_connection(error):
+            client: Any = self._client
+            if isinstance(client, redis.RedisCluster):
+                client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
+            else:
+                client.connection_pool.disconnect()
+
+    # -- what kind of server it is
+
+    def check(self, *, allow_eviction: bool) -> list[str]:
+        """Refuse a server that would lose what it is told: raises StartError. Returns warnings."""
+        info: dict[str, Any] = self.call(_info)
+        version = str(info.get("redis_version", "0"))
+        if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+            raise StartError(f"store {self.where}: Redis {version} is too old, 6.2 is the oldest that will do")
+        try:
+            policy = self.call(_policy)
+        except StoreError as error:  # managed servers forbid CONFIG
+            policy = str(info.get("maxmemory_policy", ""))
+            if not policy:
+                return [f"whether {self.where} evicts keys cannot be told ({error}): it must not"]
+        if policy in ("", "noeviction") or info.get("maxmemory") == 0:
+            return []
+        text = (
+            f"store {self.where}: maxmemory-policy is {policy}, so it may forget what was sent, and send it twice: set"
+            " it to noeviction, or allow_eviction = true in [store] to run all the same"
+        )
+        if allow_eviction:
+            return [text]
+        raise StartError(text)
+
+    def bytes_used(self) -> int:
+        """How much memory the server uses, for whatever it holds."""
+        return int(self.call(_info).get("used_memory", 0))
+
+
+def _info(client: Any) -> dict[str, Any]:
+    if isinstance(client, redis.RedisCluster):
+        return dict(client.info(target_nodes=client.get_primaries()[0]))  # type: ignore[no-untyped-call]
+    return dict(client.info())
+
+
+def _policy(client: Any) -> str:
+    node: Any = {}
+    if isinstance(client, redis.RedisCluster):
+        node = {"target_nodes": client.get_primaries()[0]}  # type: ignore[no-untyped-call]
+    config: Any = client.config_get
+    return str(config("maxmemory-policy", **node)["maxmemory-policy"])
+
+
+def shown(url: str) -> str:
+    """A URL without its password."""
+    parts = urlsplit(url)
+    if "@" not in parts.netloc:
+        return url
+    credentials, _, host = parts.netloc.rpartition("@")
+    user = credentials.partition(":")[0]
+    return urlunsplit(parts._replace(netloc=f"{user}@{host}" if user else host))
+
+
+def password_from(file: str, credentials: str | None) -> str:
+    """The password that a file holds; a name without a folder is a systemd credential. Raises StartError."""
+    path = Path(file)
+    if not path.is_absolute():
+        if credentials is None:
+            raise StartError(f"store.password_file {file!r}: without a folder it is a credential, and there are none")
+        path = Path(credentials) / file
+    try:
+        return path.read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(f"store.password_file {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _client(url: str, password: str | None) -> Any:
+    options: dict[str, Any] = {
+        "socket_timeout": TIMEOUT_SECONDS,
+        "socket_connect_timeout": TIMEOUT_SECONDS,
+        "retry": Retry(NoBackoff(), 0),
+        "client_name": "schedule-gate",
+    }
+    if password is not None:
+        options["password"] = password
+    scheme, _, rest = url.partition("://")
+    if scheme == "redis+cluster":
+        cluster: Any = redis.RedisCluster
+        return cluster.from_url(f"redis://{rest}", **options)
+    if scheme == "redis+sentinel":
+        return _from_sentinels(urlsplit(url), options)
+    plain: Any = redis.Redis
+    return plain.from_url(url, **options)
+
+
+def _from_sentinels(parts: Any, options: dict[str, Any]) -> Any:
+    """redis+sentinel://user:password@host:port,host:port/service/db"""
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    service, _, number = parts.path.strip("/").partition("/")
+    if not service:
+        raise ValueError("name the service: redis+sentinel://host:26379,host:26379/mymaster")
+    user, _, password = credentials.partition(":")
+    if user:
+        options["username"] = user
+    if password and "password" not in options:
+        options["password"] = password
+    sentinels = [_address(host) for host in hosts.split(",")]
+    kept: Any = Sentinel
+    watch = kept(sentinels, sentinel_kwargs={"socket_timeout": TIMEOUT_SECONDS}, **options)
+    return watch.master_for(service, db=int(number or 0), **options)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    return (host, int(port)) if colon else (text, 26379)
+
+
+def _lost_connection(error: Exception) -> bool:
+    lost = (redis.ConnectionError, redis.TimeoutError, ReadOnlyError, OSError)
+    return isinstance(error, lost) and not isinstance(error, redis.AuthenticationError)
+
+
+def _text(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+def _sha1(script: str) -> str:
+    from hashlib import sha1
+
+    return sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+def _boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
