@@ -47,7 +47,7 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     ledger.py      P  the send table: every transition of an occurrence, and every answer to a claim
     asked.py       P  which workers and queues were asked for, so that misspelt rules are seen
     clock.py          the wall clock, as a thing that can be handed in; steps and suspend are noticed
-    stores/           where records live: base (the protocol), memory, sqlite
+    stores/           where records live: base (the protocol), memory, sqlite, redis
     writer.py         the thread that owns the store; everything that waits goes in one transaction
     mailbox.py        what one thread leaves for the event loop
     timers.py         leases, grace and limits, on the monotonic clock
@@ -67,6 +67,7 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     story.py          what is known of one occurrence
     status.py         the parts of a status, as they go over the wire
     metrics.py        a status as Prometheus metrics
+    sharing.py        what the gates of other hosts do, where all share one store
     service.py        the parts of a running gate, put together
     peer.py           who is at the other end of a connection (SO_PEERCRED)
     sockets.py        the listening socket: stale ones replaced, live ones refused

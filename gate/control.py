@@ -3,7 +3,7 @@
 import logging
 import os
 import pwd
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from gate.pausing import Pausing
 from gate.reactor import Connection, Limits
 from gate.reload import Loaded
 from gate.reloader import Reloader
-from gate.stores.base import Store, Titled
+from gate.stores.base import Sign, Store, Titled
 from gate.week import week
 
 log = logging.getLogger("gate.server")
@@ -59,6 +59,7 @@ class Control:
         fetch: FetchEngine,
         pausing: Pausing,
         store: Store,
+        gates: Callable[[], Mapping[str, Sign]],
         reloader: Reloader,
         connections: Callable[[], list[Connection]],
         limits: Limits,
@@ -71,6 +72,7 @@ class Control:
         self._fetch = fetch
         self._pausing = pausing
         self._store = store
+        self._gates = gates
         self._reloader = reloader
         self._connections = connections
         self._limits = limits
@@ -110,13 +112,7 @@ class Control:
             socket=str(about.socket),
             state=None if about.state is None else str(about.state),
             config=None if loaded.file is None else str(loaded.file),
-            store=interface.StoreInfo(
-                kind=self._store.kind,
-                url=self._store.url,
-                healthy=problem is None,
-                problem=problem,
-                bytes=lists.size,
-            ),
+            store=status.store_info(self._store, self._gates(), lists.size, problem),
             tzdata=loaded.tzdata,
             connections=len(connections),
             counts=status.counts(engine),

@@ -151,6 +151,8 @@ async def _serve(settings: Settings, reloader: Reloader, store: Store, listener:
     async with trio.open_nursery() as nursery:
         for task in (service.timers.run, reactor.run, reloader.run):
             nursery.start_soon(task)
+        if service.sharing is not None:
+            nursery.start_soon(service.sharing.run)
         nursery.start_soon(_prune, service.engine)
         threading.Thread(target=watch_clocks, args=(jumps.put,), name="gate-clock", daemon=True).start()
         reactor.watch(mailbox.fileno(), arrived)

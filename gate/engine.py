@@ -121,6 +121,8 @@ class Engine:
         self._holding: dict[Key, str] = {}
         self._waiters: dict[Key, deque[tuple[Request, Ask]]] = {}
         self.counts: Counter[Decision] = Counter()
+        self.alone = True
+        """Whether no other gate uses the store."""
         self.observed = 0
         """How many claims were granted only because of mode = "observe"."""
         self.pending = 0
@@ -266,8 +268,8 @@ class Engine:
     def _held(self, request: Request, ask: Ask, woken: Key | None, answer: ClaimOut) -> None:
         """Another sends it. Who waits hears of that once, and keeps its turn."""
         key = (ask.schedule, answer.at)
-        if key not in self._holding:  # granted, but the store said that it failed
-            self._look_for_claims()
+        if self.alone and key not in self._holding:  # granted, but the store said that it failed
+            self.look_for_claims()
         waits = request.slot.call is not None and request.slot.call.more
         if woken is None:
             request.reply(answer, continues=waits)
@@ -338,7 +340,7 @@ class Engine:
             if self._probing is not None:
                 self._probing.cancel()
                 self._probing = None
-            self._look_for_claims()
+            self.look_for_claims()
 
     # -- claims in flight
 
@@ -358,7 +360,8 @@ class Engine:
                 live = self._hold(record, policy.grace)
                 self._arm(live, live.grace, Event.LOST)
 
-    def _look_for_claims(self) -> None:
+    def look_for_claims(self) -> None:
+        """Take over what nobody holds."""
         self._put(Work(self._adopt, query=lambda store: store.open_claims()))
 
     def _adopt(self, outcome: Any) -> None:
@@ -446,6 +449,11 @@ class Engine:
         if not request.caller.waits[key]:
             del request.caller.waits[key]
         self._ask(request, ask, woken=key)
+
+    def ask_again(self) -> None:
+        """For those who wait for what another gate holds: nobody here hears of its end."""
+        for key in [key for key in self._waiters if key not in self._holding]:
+            self._wake(key)
 
     def _forget(self, key: Key) -> None:
         live = self._live.pop(self._holding.pop(key, ""), None)

@@ -273,6 +273,12 @@ class FetchEngine:
 
     # -- overrides
 
+    def take_orders(self, orders: Overrides) -> None:
+        """Other gates have ordered something too: this is what is in force now."""
+        if orders != self.overrides:
+            self.overrides = orders
+            self._tell_all(self._now())
+
     def order(self, asked: OverrideIn, who: Who, then: Callable[[OverrideOut | Exception], None]) -> None:
         """Take an override: it is on disk, and on the wire to every watcher, before `then` gets the answer.
 

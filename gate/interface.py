@@ -305,12 +305,22 @@ class RuleWeek(Reply, frozen=True, kw_only=True):
     odd: list[OddDay]
 
 
+class GateInfo(Reply, frozen=True, kw_only=True):
+    gate: str
+    host: str
+    seen: Instant
+    here: bool
+
+
 class StoreInfo(Reply, frozen=True, kw_only=True):
     kind: str
     url: str
     healthy: bool
     problem: str | None
     bytes: int
+    round_trip: float | None = None
+    skew: float | None = None
+    gates: list[GateInfo] = []
 
 
 class Tzdata(Reply, frozen=True, kw_only=True):

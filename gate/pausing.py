@@ -35,6 +35,11 @@ class Pausing:
         """Why nothing of a schedule is sent at an instant."""
         return pauses.paused(self.hours, self.orders, schedule, at)
 
+    def read_again(self, store: Store) -> Pauses:
+        """Read what is on disk, in the thread of the store: other gates may have ordered something."""
+        self._kept, _ = pauses.from_notes(store.notes(NOTES))
+        return self._kept
+
     def order(self, asked: PauseIn, who: Who, then: Callable[[PauseOut | Exception], None]) -> None:
         """Take an order: it is on disk before `then` gets the answer.
 

@@ -16,6 +16,7 @@ from gate.reloader import Reloader
 from gate.review import Reviews
 from gate.rules import policies
 from gate.server import Server
+from gate.sharing import Sharing
 from gate.stores.base import Store
 from gate.timers import Timers
 from gate.writer import Work
@@ -59,6 +60,7 @@ class Service:
         )
         self.pausing = Pausing(loaded.pauses, paused, now, self.engine.query)
         self.engine.paused = self.pausing.paused
+        self.sharing = Sharing(self.engine, self.fetch, self.pausing, self.flush) if store.shared else None
         about = about._replace(warnings=[*about.warnings, *unreadable, *unreadable_too, *self.fetch.placing.problems])
         control = Control(
             about,
@@ -66,6 +68,7 @@ class Service:
             self.fetch,
             self.pausing,
             store,
+            lambda: {} if self.sharing is None else self.sharing.gates,
             reloader,
             self._connections,
             limits,

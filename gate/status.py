@@ -1,8 +1,10 @@
 """The parts of a status, as they go over the wire."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, cast
+
+from msgspec.structs import replace
 
 from gate import errors, interface
 from gate.engine import Engine
@@ -10,7 +12,7 @@ from gate.fetch import Group, Watcher
 from gate.fetchrules import RuleState
 from gate.reactor import Connection
 from gate.rules import Paused
-from gate.stores.base import Listed, Store, Titled
+from gate.stores.base import Listed, SharedStore, Sign, Store, Titled
 from gate.tallies import Tally
 
 DOUBTS_SHOWN = 1000
@@ -38,6 +40,19 @@ def lists(limit: int, store: Store) -> Lists:
         return Lists(store.now(), store.size(), *store.schedules(limit), *doubts, *missed)
     except errors.StoreError as error:  # when the store is away, a status is what people look at
         return Lists(store.now(), problem=str(error))
+
+
+def store_info(store: Store, gates: Mapping[str, Sign], size: int, problem: str | None) -> interface.StoreInfo:
+    """The store, and the gates that share it."""
+    about = interface.StoreInfo(kind=store.kind, url=store.url, healthy=problem is None, problem=problem, bytes=size)
+    if not store.shared:
+        return about
+    shared = cast("SharedStore", store)
+    signs = sorted(gates.items(), key=lambda one: (one[1].host, one[0]))
+    known = [
+        interface.GateInfo(gate=gate, host=sign.host, seen=sign.at, here=gate == shared.gate) for gate, sign in signs
+    ]
+    return replace(about, round_trip=shared.round_trip, skew=shared.skew, gates=known)
 
 
 def counts(engine: Engine) -> interface.Counts:

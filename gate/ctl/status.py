@@ -13,6 +13,7 @@ from gate import durations
 from gate.ctl import limits, output, sends
 from gate.ctl.asking import ask, socket_given, socket_option
 from gate.interface import (
+    GateInfo,
     OverrideInfo,
     RuleInfo,
     StatusIn,
@@ -23,6 +24,8 @@ from gate.interface import (
 )
 
 METHOD = "io.schedulegate.Control.Status"
+SILENT_SECONDS = 30.0
+"""A gate gives a sign of life every few seconds."""
 
 
 @click.command(short_help="Show the gate, its rules, its schedules and what is in doubt.")
@@ -45,6 +48,7 @@ def parts(reply: StatusOut, socket: str | None) -> Iterator[RenderableType]:
     if reply.config_problem is not None:
         yield from _config_problem(reply.config_problem, reply)
     yield _gate(reply)
+    yield from _gates(reply)
     yield from _warnings(reply)
     yield from _rules(reply)
     yield from _overrides(reply)
@@ -84,9 +88,36 @@ def _gate(reply: StatusOut) -> RenderableType:
 
 def _store(store: StoreInfo) -> Text:
     text = Text(f"{output.safe(store.url)}, {_size(store.bytes)}, ")
+    if store.round_trip is not None and store.skew is not None:
+        ahead = f"{abs(store.skew):.3f} s {'ahead of' if store.skew > 0 else 'behind'} its clock"
+        text.append(f"{store.round_trip * 1000:.1f} ms away, this host {ahead}, ")
     if store.healthy:
         return text.append("healthy", style="green")
     return text.append(f"nothing is granted: {output.safe(store.problem or 'unknown problem')}", style="bold red")
+
+
+def _gates(reply: StatusOut) -> Iterator[RenderableType]:
+    """Those that share the store, where more than one may."""
+    if not reply.store.gates:
+        return
+    silent = sum(_silent(info, reply.now) for info in reply.store.gates)
+    yield output.heading(f"gates: {len(reply.store.gates)}" + (f", {silent} silent" if silent else ""))
+    columns = [output.folding("host"), output.whole("gate"), output.whole("last sign of life")]
+    yield output.table(
+        columns,
+        (
+            (
+                output.safe(info.host) + (" (this one)" if info.here else ""),
+                output.safe(info.gate),
+                Text(output.when(info.seen, reply.now), style="yellow" if _silent(info, reply.now) else ""),
+            )
+            for info in reply.store.gates
+        ),
+    )
+
+
+def _silent(info: GateInfo, now: datetime) -> bool:
+    return (now - info.seen).total_seconds() > SILENT_SECONDS
 
 
 def _size(count: int) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
+from msgspec import Struct
+
 from gate.ledger import EARLY_SECONDS, Change, Occurrence, Schedule, Token, View
 
 log = logging.getLogger("gate.store")
@@ -56,11 +58,22 @@ class Titled(NamedTuple):
     occurrence: Occurrence
 
 
+class Sign(Struct, frozen=True, kw_only=True):
+    """A gate's sign of life: when it gave it, by the store's clock, and on which host."""
+
+    at: datetime
+    host: str
+
+
 class Store(Protocol):
-    """What the engine needs of a store. All methods block, and are called from one thread."""
+    """What the engine needs of a store. All methods block, and are called from one thread.
+
+    `shared`: whether other gates use it too; then it is a SharedStore.
+    """
 
     kind: str
     url: str
+    shared: bool
 
     def warnings(self) -> list[str]:
         """What is wrong with it, though it works. Called from the event loop."""
@@ -132,6 +145,27 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Give up the store's resources."""
+        ...
+
+
+class SharedStore(Store, Protocol):
+    """A store of several gates. `gate`: the id of this one. `round_trip` and `skew` (by how much this host's clock is
+    ahead of the store's) in seconds, as of the last call.
+    """
+
+    gate: str
+
+    @property
+    def round_trip(self) -> float: ...
+    @property
+    def skew(self) -> float: ...
+
+    def changes(self) -> int:
+        """A number that changes whenever any gate writes a note that all share."""
+        ...
+
+    def gates(self) -> dict[str, Sign]:
+        """The last sign of life of each gate, by its id; `probe` gives one."""
         ...
 
 

@@ -24,6 +24,7 @@ class MemoryStore:
     """Records in dictionaries, written one batch at a time."""
 
     kind = "memory"
+    shared = False
     url = "memory:"
 
     def __init__(self, clock: Clock, keep: float) -> None:

@@ -25,6 +25,7 @@ from gate.stores.base import (
     Batch,
     Listed,
     Outcome,
+    Sign,
     Step,
     Titled,
 )
@@ -53,17 +54,11 @@ SKEW_SECONDS = 1.0
 """How much a host's clock may differ from the server's before it is worth a warning."""
 
 
-class Sign(msgspec.Struct, frozen=True, kw_only=True):
-    """A gate's sign of life: when it gave it, by the server's clock, and on which host."""
-
-    at: datetime
-    host: str
-
-
 class RedisStore:
     """Records in a shared Redis. `journal`: what this host wrote, and its own notes."""
 
     kind = "redis"
+    shared = True
 
     def __init__(
         self,
@@ -90,6 +85,14 @@ class RedisStore:
         self._skipped = Counter[str]()
         """How many of the oldest occurrences were found to stay, by list."""
         self._begin()
+
+    @property
+    def round_trip(self) -> float:
+        return self._link.round_trip
+
+    @property
+    def skew(self) -> float:
+        return self._link.skew
 
     def now(self) -> datetime:
         return self._clock()
@@ -445,7 +448,7 @@ class RedisStore:
         plan.commands.append(("PEXPIRE", self._keys.gates, [SCHEDULE_DAYS * 86_400_000]))
         self._compare([], plan)
 
-    def gates(self) -> dict[str, "Sign"]:
+    def gates(self) -> dict[str, Sign]:
         """The last sign of life of each gate, by its id."""
         found = self._link.call(lambda client: client.hgetall(self._keys.gates))
         return {gate.decode(): msgspec.json.decode(sign, type=Sign) for gate, sign in found.items()}

@@ -65,6 +65,7 @@ class SqliteStore:
     """The ledger in a SQLite file. Raises StoreError, naming file and fault; nothing is written then."""
 
     kind = "sqlite"
+    shared = False
 
     def __init__(self, path: Path, clock: Clock, keep: float, remembered: int = REMEMBERED) -> None:
         """Open the file at `path`, or make it. Of each kind of record about `remembered` stay in memory."""
