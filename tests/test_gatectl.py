@@ -344,8 +344,8 @@ def test_help_and_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert ok("--version") == "gatectl, version 0.1.0\n"
     commands = re.findall(r"^  (\w+) ", ok("-h").partition("Commands:")[2].partition("\n\n")[0], re.MULTILINE)
     assert commands == [
-        "auto", "check", "close", "demo", "history", "lint", "open", "pause", "reload", "resend", "resume", "run",
-        "status", "week", "why",
+        "auto", "check", "close", "demo", "history", "lint", "metrics", "open", "pause", "reload", "resend", "resume",
+        "run", "status", "week", "why",
     ]  # fmt: skip
     for command in commands:
         assert ok(command, "-h") == ok(command, "--help")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import redis
 from redis.backoff import NoBackoff
@@ -181,21 +181,23 @@ def _info(client: Any) -> dict[str, Any]:
 
 
 def _policy(client: Any) -> str:
-    node: Any = {}
+    anything: Any = client
+    node: dict[str, Any] = {}
     if isinstance(client, redis.RedisCluster):
         node = {"target_nodes": client.get_primaries()[0]}  # type: ignore[no-untyped-call]
-    config: Any = client.config_get
-    return str(config("maxmemory-policy", **node)["maxmemory-policy"])
+    return str(anything.config_get("maxmemory-policy", **node)["maxmemory-policy"])
 
 
 def shown(url: str) -> str:
-    """A URL without its password."""
+    """A URL without its password, which may stand before the host or among the options."""
     parts = urlsplit(url)
-    if "@" not in parts.netloc:
-        return url
+    options = [(name, value) for name, value in parse_qsl(parts.query) if "password" not in name]
     credentials, _, host = parts.netloc.rpartition("@")
     user = credentials.partition(":")[0]
-    return urlunsplit(parts._replace(netloc=f"{user}@{host}" if user else host))
+    parts = parts._replace(netloc=f"{user}@{host}" if user else host, query=urlencode(options, safe="/"))
+    return (
+        urlunsplit(parts) if parts.netloc else f"{parts.scheme}://{parts.path}" + (f"?{parts.query}" if options else "")
+    )
 
 
 def password_from(file: str, credentials: str | None) -> str:

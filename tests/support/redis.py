@@ -4,11 +4,14 @@ import functools
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PATIENCE = 10.0
@@ -73,6 +76,16 @@ class RedisServer:
                     f"redis-server did not start: {self.log.read_text() if self.log.exists() else command}"
                 )
             time.sleep(0.01)
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Keep it from running for a while."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """End it at once; what it held is gone, and its clients see their connections close."""
