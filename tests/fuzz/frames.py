@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gate.interface import METHODS
+from gate.wire import Call
 
 WAITING = ("io.schedulegate.Send.Claim", "io.schedulegate.Fetch.Watch")
 """With `more`, their answers may take as long as somebody else takes: not for a line of calls that are awaited."""
@@ -32,6 +33,10 @@ class Sent(NamedTuple):
 
     data: bytes
     method: str | None
+    oneway: bool = False
+    """Whether no answer comes."""
+    waits: bool = False
+    """Whether its answers come in parts, the last of them when somebody else acts, or never."""
 
 
 class Maker:
@@ -41,8 +46,12 @@ class Maker:
         self._random = random.Random(seed)
         self._methods = [name for name in METHODS if name != RELOAD]
 
-    def frame(self) -> Sent:
-        """A frame that is answered at once, exactly once."""
+    def frames(self) -> list[Sent]:
+        """A call or what is left of it, in more than one frame when a NUL came into it."""
+        data, method = self._call()
+        return [_sent(part, method) for part in data.split(b"\0")]
+
+    def _call(self) -> tuple[bytes, str]:
         pick = self._random
         method = pick.choice(self._methods)
         fields = {name: self._value(name) for name in METHODS[method].takes.__struct_fields__ if pick.random() < 0.9}
@@ -54,10 +63,12 @@ class Maker:
             fields[pick.choice(_TEXTS)] = pick.choice(_ODD)
         elif kind < 0.5:
             call[pick.choice(["parameters", "upgrade", "method", "x", ""])] = pick.choice(_ODD)
-        if pick.random() < 0.1 and method not in WAITING:
+        if pick.random() < 0.1:
             call["more"] = pick.choice([True, False, None, 1])
+        if pick.random() < 0.05:
+            call["oneway"] = pick.choice([True, True, False, None, "yes"])
         data = json.dumps(call, ensure_ascii=pick.random() < 0.5).encode(errors="surrogatepass")
-        return Sent(self._mangled(data) if pick.random() < 0.25 else data, method)
+        return (self._mangled(data) if pick.random() < 0.25 else data), method
 
     def _value(self, name: str) -> Any:
         pick = self._random
@@ -84,7 +95,7 @@ class Maker:
     def _mangled(self, data: bytes) -> bytes:
         pick = self._random
         place = pick.randrange(len(data))
-        kind = pick.randrange(5)
+        kind = pick.randrange(6)
         if kind == 0:
             return data[:place]
         if kind == 1:
@@ -93,15 +104,15 @@ class Maker:
             return data[:place] + bytes([pick.randrange(1, 256)]) + data[place + 1 :]
         if kind == 3:
             return data + data
+        if kind == 4:
+            return data[:place] + b"\0" * pick.randrange(1, 3) + data[place:]
         return data.replace(b'{"method"', b'{"method":"a.b.C","method"', 1)
 
 
-def unanswered(data: bytes) -> bool:
-    """Whether the answer of a frame, mangled or not, does not come (`oneway`) or may come late (`more`)."""
+def _sent(data: bytes, method: str) -> Sent:
+    """What comes of a frame, mangled or not: its envelope says so, if it still has one."""
     try:
-        call = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return isinstance(call, dict) and (
-        call.get("oneway") is True or (call.get("more") is True and call.get("method") in WAITING)
-    )
+        call = msgspec.json.decode(data, type=Call)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return Sent(data, method)
+    return Sent(data, method, oneway=call.oneway, waits=call.more and call.method in WAITING)
