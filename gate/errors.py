@@ -178,6 +178,11 @@ class TooManyConnections(CallError):
     text = "more than {limit} connections"
 
 
+class TooManyConnectionsOfUser(TooManyConnections):
+    name = CONTROL + "TooManyConnectionsOfUser"
+    text = "more than {limit} connections of the user {uid}: the others are kept for other users"
+
+
 class UnknownError(CallError):
     """An error reply whose name this version does not know; `wire_name` holds it."""
 
@@ -212,6 +217,7 @@ CALL_ERRORS: dict[str, type[CallError]] = {
         TooManyCalls,
         AnswersUnread,
         TooManyConnections,
+        TooManyConnectionsOfUser,
     )
 }
 

@@ -15,6 +15,7 @@ while is closed; nobody else waits for it.
 
 import errno
 import logging
+import os
 import select
 import socket
 from collections import Counter, deque
@@ -48,6 +49,8 @@ class Limits(Struct, frozen=True):
 
     message_bytes: int = MESSAGE_BYTES
     connections: int = 1000
+    connections_of_user: int = 750
+    """Of one user other than root and the gate's own, so that nobody locks out all others."""
     calls: int = PIPELINED_CALLS
     message_seconds: float = 10.0
     unread_bytes: int = 256 * 1024
@@ -61,12 +64,12 @@ class Limits(Struct, frozen=True):
 class Connection:
     """One connection; the engine knows it as the caller of its calls."""
 
-    def __init__(self, reactor: "Reactor", sock: socket.socket, since: datetime) -> None:
+    def __init__(self, reactor: "Reactor", sock: socket.socket, who: peer.Peer, since: datetime) -> None:
         self._reactor = reactor
         self.sock = sock
         self.fd = sock.fileno()
         self.since = since
-        self.pid, self.uid, self.gid = peer.credentials(sock)
+        self.pid, self.uid, self.gid = who
         self.protocol = ServerProtocol(reactor.limits.message_bytes, reactor.limits.calls)
         self.claims: set[str] = set()
         self.waits: Counter[tuple[str, datetime]] = Counter()
@@ -150,6 +153,8 @@ class Reactor:
         self._listeners: dict[int, socket.socket] = {}
         self._watched: dict[int, Callable[[], None]] = {}
         self._emptied = trio.Event()
+        self._of_user: Counter[int] = Counter()
+        """How many connections each uid has."""
         self._queue: deque[Connection] = deque()
         """Those that have sent several calls at once; each has its turn."""
         self._backlog: int | None = None
@@ -172,7 +177,8 @@ class Reactor:
                     self._ready(self.connections[fd], events)
                 elif fd in self._watched:
                     self._watched[fd]()
-            self._serve_queue()
+            if self._queue:
+                self._serve_queue()
             self._end_round()
             self.flush()
 
@@ -222,11 +228,14 @@ class Reactor:
                 self._accept_later(listener, error)
                 return
             sock.setblocking(False)
-            if len(self.connections) >= self.limits.connections:
-                self._turn_away(sock)
+            who = peer.credentials(sock)
+            too_many = self._too_many(who.uid)
+            if too_many is not None:
+                self._turn_away(sock, too_many)
                 continue
-            connection = Connection(self, sock, self._now())
+            connection = Connection(self, sock, who, self._now())
             self.connections[connection.fd] = connection
+            self._of_user[who.uid] += 1
             self._epoll.register(connection.fd, _ONLY_IN)
 
     def _accept_later(self, listener: socket.socket, error: OSError) -> None:
@@ -243,9 +252,18 @@ class Reactor:
 
         self._timers.after(ACCEPT_AGAIN_SECONDS, again)
 
-    def _turn_away(self, sock: socket.socket) -> None:
+    def _too_many(self, uid: int) -> errors.CallError | None:
+        """Why one more connection of this user is not let in."""
+        limits = self.limits
+        if len(self.connections) >= limits.connections:
+            return errors.TooManyConnections(limit=limits.connections)
+        if self._of_user[uid] >= limits.connections_of_user and uid not in (0, os.geteuid()):
+            return errors.TooManyConnectionsOfUser(limit=limits.connections_of_user, uid=uid)
+        return None
+
+    def _turn_away(self, sock: socket.socket, refusal: errors.CallError) -> None:
         protocol = ServerProtocol()
-        protocol.refuse(errors.TooManyConnections(limit=self.limits.connections))
+        protocol.refuse(refusal)
         with sock:
             try:
                 sock.send(protocol.take())
@@ -321,7 +339,8 @@ class Reactor:
         protocol = connection.protocol
         frames = protocol.frames
         for slot in protocol.receive(data):
-            if connection.todo or self._must_read(connection):
+            unread = protocol.made - connection.written > FEW_BYTES
+            if connection.todo or (unread and self._must_read(connection)):
                 connection.todo.append(slot)
             else:
                 self._serve(connection, slot)
@@ -383,7 +402,7 @@ class Reactor:
             connection.out = data[sent:]
         if connection.out:
             self._wait_until_read(connection)
-        elif connection.idle and (connection.protocol.hang_up or connection.ended):
+        elif (connection.protocol.hang_up or connection.ended) and connection.idle:
             self._close(connection)
             return
         if connection.todo and not connection.queued and not self._must_read(connection):
@@ -409,7 +428,7 @@ class Reactor:
     def _watch(self, connection: Connection) -> None:
         """Wait for what is of use: for room while answers wait, for calls while the peer reads its answers."""
         reading = not connection.ended and not connection.protocol.hang_up
-        reading = reading and not connection.queued and not connection.todo
+        reading = reading and not (connection.queued or connection.todo)
         reading = reading and len(connection.out) <= self.limits.unread_bytes
         watched = (_ONLY_IN if reading else 0) | (select.EPOLLOUT if connection.out else 0)
         if watched != connection.watched:
@@ -423,6 +442,9 @@ class Reactor:
             return
         connection.closed = True
         del self.connections[connection.fd]
+        self._of_user[connection.uid] -= 1
+        if not self._of_user[connection.uid]:
+            del self._of_user[connection.uid]
         self._epoll.unregister(connection.fd)
         connection.sock.close()
         for timer in (connection.begun, connection.unread):

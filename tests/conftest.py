@@ -2,6 +2,7 @@
 repeat.
 """
 
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime
@@ -11,6 +12,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from gate.reactor import Limits
 from gate.stores.base import Store
 from gate.stores.memory import MemoryStore
 from gate.stores.sqlite import SqliteStore
@@ -109,6 +111,21 @@ def client(gate: GateProcess) -> Iterator[RawClient]:
     """A connection to the running gate."""
     with gate.client() as connection:
         yield connection
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """This process may open as many connections as a gate lets in, and some files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = Limits().connections + 200
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        pytest.skip(f"this process may open only {hard} files")
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture(scope="session")

@@ -151,6 +151,7 @@ ERROR_FIELDS = {
     "TooManyCalls": "(limit: int)",
     "AnswersUnread": "(limit: int)",
     "TooManyConnections": "(limit: int)",
+    "TooManyConnectionsOfUser": "(limit: int, uid: int)",
 }
 
 
@@ -356,6 +357,10 @@ TEXTS: list[tuple[errors.GateError, str]] = [
         "more than 262144 bytes of answers wait to be read: read them, then ask for this again",
     ),
     (errors.TooManyConnections(limit=1000), "more than 1000 connections"),
+    (
+        errors.TooManyConnectionsOfUser(limit=750, uid=1000),
+        "more than 750 connections of the user 1000: the others are kept for other users",
+    ),
     (errors.UnknownError("a.B", {"c": 1}), "the peer answered a.B: {'c': 1}"),
     (
         errors.UnknownToken(),
@@ -382,7 +387,8 @@ def test_every_error_has_its_text_pinned_here() -> None:
 def test_every_error_is_a_gate_error_with_a_name_of_its_own() -> None:
     assert all(issubclass(error, errors.GateError) for error in errors.CALL_ERRORS.values())
     assert all(name == error.name for name, error in errors.CALL_ERRORS.items())
-    subclasses = {cls for cls in errors.CallError.__subclasses__() if cls is not errors.UnknownError}
+    direct = {cls for cls in errors.CallError.__subclasses__() if cls is not errors.UnknownError}
+    subclasses = direct.union(*(cls.__subclasses__() for cls in direct))
     assert subclasses == set(errors.CALL_ERRORS.values())
 
 

@@ -1,8 +1,8 @@
 """`python -m tests.bench.flood`: how long a polite client waits while others flood the gate.
 
-A process of its own keeps so many calls waiting on each of so many connections (loadgen.py). A client on a connection of
-its own asks one thing at a time, first with nobody else there, then beside the flood: its p99 beside the flood should
-stay under ten times the idle one.
+A process of its own keeps so many calls waiting on each of so many connections (loadgen.py). A client on a connection
+of its own asks one thing at a time, first with nobody else there, then beside the flood: its p99 beside the flood
+should stay under ten times the idle one.
 """
 
 import argparse

@@ -372,20 +372,6 @@ def test_all_that_bad_input_together_leaves_speed_and_memory_as_they_were(gate: 
 # ---- one connection too many
 
 
-@pytest.fixture
-def many_descriptors() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS + 200
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        pytest.skip(f"this process may open only {hard} files")
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        yield
-        return
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 @pytest.mark.usefixtures("many_descriptors")
 def test_the_1001st_connection_is_turned_away_and_the_others_are_served(gate: GateProcess) -> None:
     before = gate.rss_kib()
