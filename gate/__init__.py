@@ -74,6 +74,7 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     paths.py          where socket, state and configuration are when nobody says so
     tzdata.py         which time zone data is in use: the newer of the system's and the wheel's
     log.py            log lines for people or as JSON
+    systemd.py        sockets that systemd hands over, and what it wants to hear
     daemon.py         arguments, signals, start and stop
     ctl/              gatectl, one module per command group
 """

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import trio
 
-from gate import errors, log, paths, sockets
+from gate import errors, log, paths, sockets, systemd
 from gate.clock import Jump, SystemClock, watch_clocks
 from gate.config import Config
 from gate.control import About
@@ -29,6 +29,7 @@ from gate.reloader import Reloader
 from gate.service import Service
 from gate.stores import ledger_file, open_store
 from gate.stores.base import Store
+from gate.systemd import Notifier
 from gate.writer import Work, Writer
 
 logger = logging.getLogger("gate.daemon")
@@ -46,10 +47,11 @@ SWITCH_SECONDS = 0.0003
 
 
 class Settings(NamedTuple):
-    """Where everything is, by the arguments and the environment."""
+    """Where everything is, by arguments and environment. `handed`: the socket that systemd listens on for us."""
 
     socket: Path
     state: Path
+    handed: socket.socket | None
 
 
 def main(arguments: list[str]) -> int:
@@ -59,10 +61,12 @@ def main(arguments: list[str]) -> int:
     try:
         settings = _settings(options)
         reloader = Reloader(partial(_config_file, options), SystemClock().now)
+        notifier = Notifier(os.environ, os.getpid())
         with ExitStack() as held:
-            store, listener = _take(settings, reloader.current.config, held)
-            if not trio.run(_serve, settings, reloader, store, listener):
-                _leave(settings.socket)
+            with notifier.starting():
+                store, listener = _take(settings, reloader.current.config, held)
+            if not trio.run(_serve, settings, reloader, store, listener, notifier):
+                _leave(settings)
     except GateError as error:
         for line in str(error).splitlines():
             logger.error("%s", line)  # noqa: TRY400 - the text says what stands in the way, a traceback adds nothing
@@ -89,9 +93,12 @@ def _version() -> str:
 
 def _settings(options: argparse.Namespace) -> Settings:
     env, uid = os.environ, os.geteuid()
+    handed = systemd.listener(env, os.getpid())
+    given = options.socket if handed is None else handed.getsockname()
     return Settings(
-        socket=paths.socket_path(options.socket, env, uid, os.path.exists),  # Path.exists raises where it may not look
+        socket=paths.socket_path(given, env, uid, os.path.exists),  # Path.exists raises where it may not look
         state=paths.state_path(options.state, env, uid),
+        handed=handed,
     )
 
 
@@ -103,17 +110,24 @@ def _take(settings: Settings, config: Config, held: ExitStack) -> tuple[Store, s
     """Take the state directory, the store and the socket, each for this process alone."""
     me = f"gate with pid {os.getpid()}, socket {settings.socket}, state {settings.state}"
     _make_folder(settings.state, 0o700)
-    _make_folder(settings.socket.parent, 0o755)
     held.enter_context(sockets.lock(settings.state / "gate.lock", me))
-    ledger = ledger_file(config.store_url, settings.state)
-    for path in (settings.socket, *([] if ledger is None else [ledger.resolve()])):
-        held.enter_context(sockets.lock(path.with_name(path.name + ".lock"), me))
+    if (ledger := ledger_file(config.store_url, settings.state)) is not None:
+        held.enter_context(sockets.lock(_lock_of(ledger.resolve()), me))
+    if settings.handed is None:
+        _make_folder(settings.socket.parent, 0o755)
+        held.enter_context(sockets.lock(_lock_of(settings.socket), me))
     credentials = os.environ.get("CREDENTIALS_DIRECTORY")
     store = open_store(config.store_url, settings.state, config.keep, SystemClock(), config.shared, credentials)
     held.callback(store.close)
+    if settings.handed is not None:  # systemd made it, and keeps it while we are away
+        return store, held.enter_context(settings.handed)
     listener = held.enter_context(sockets.listen(settings.socket))
     held.callback(settings.socket.unlink, missing_ok=True)
     return store, listener
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
 
 
 def _make_folder(path: Path, mode: int) -> None:
@@ -123,7 +137,9 @@ def _make_folder(path: Path, mode: int) -> None:
         raise StartError(f"{path} cannot be made: {error.strerror}") from error
 
 
-async def _serve(settings: Settings, reloader: Reloader, store: Store, listener: socket.socket) -> bool:
+async def _serve(
+    settings: Settings, reloader: Reloader, store: Store, listener: socket.socket, notifier: Notifier
+) -> bool:
     """Serve until a signal comes; returns whether the store's thread has ended."""
     sys.setswitchinterval(SWITCH_SECONDS)
     limits, clock = Limits(), SystemClock()
@@ -160,17 +176,42 @@ async def _serve(settings: Settings, reloader: Reloader, store: Store, listener:
         reactor.listen(listener)
         logger.info("listening at %s", settings.socket, extra={"store": store.url, "pid": about.pid})
         service.engine.background(Work(_ignore, query=lambda store: store.warm_up()))
+        reloader.began, reloader.ended = notifier.reloading, partial(_tell_ready, notifier, reloader)
+        _tell_ready(notifier, reloader)
+        if notifier.watchdog is not None:
+            nursery.start_soon(_watchdog, notifier, notifier.watchdog / 3, service.engine)
         await _wait_for_the_end(reloader)
+        notifier.stopping("answering what was read")
         await _drain(reactor)
         nursery.cancel_scope.cancel()
     reactor.close()
     return writer.stop(WRITER_SECONDS)
 
 
-def _leave(path: Path) -> NoReturn:
+def _tell_ready(notifier: Notifier, reloader: Reloader) -> None:
+    problem = reloader.problem
+    notifier.ready("serving" if problem is None else f"serving; not taken over: {problem.splitlines()[0]}")
+
+
+async def _watchdog(notifier: Notifier, every: float, engine: Engine) -> None:
+    """Give signs of life as long as the event loop and the store's thread go round."""
+    while True:
+        done = trio.Event()
+
+        def answered(_: Any, done: trio.Event = done) -> None:
+            done.set()
+
+        engine.background(Work(answered, query=lambda store: store.url))
+        await done.wait()
+        notifier.alive()
+        await trio.sleep(every)
+
+
+def _leave(settings: Settings) -> NoReturn:
     """The store's thread is deep inside SQLite, which must not be closed under it: end as a kill would."""
     logger.warning("the store did not finish in time; what it had not answered was not granted")
-    path.unlink(missing_ok=True)
+    if settings.handed is None:
+        settings.socket.unlink(missing_ok=True)
     logging.shutdown()
     os._exit(0)
 

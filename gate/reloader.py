@@ -14,6 +14,7 @@ import trio
 from gate.config import Config
 from gate.errors import ConfigError
 from gate.reload import Calendars, Loaded, file_stamp, load, read_bytes, stamp
+from gate.settings import Shared
 
 log = logging.getLogger("gate.config")
 
@@ -46,6 +47,9 @@ class Reloader:
         self._waiting: list[Callable[[Outcome], None]] = []
         self._wanted = trio.Event()
         self.take: Callable[[Loaded], None] = _nothing
+        self.began: Callable[[], None] = _nobody
+        self.ended: Callable[[], None] = _nobody
+        """Called before and after the file is read because somebody asked."""
         self.problem: str | None = None
         """Why the file was not taken over when somebody asked for that last."""
         file = find()
@@ -66,8 +70,10 @@ class Reloader:
             self._wanted = trio.Event()
             waiting, self._waiting = self._waiting, []
             if waiting:
+                self.began()
                 outcome = await self._in_thread(partial(_guarded, self._reload))
                 self._reloaded(outcome)
+                self.ended()
                 for then in waiting:
                     then(outcome)
             else:
@@ -116,9 +122,9 @@ class Reloader:
         self.take(loaded)
 
 
-def _store_of(config: Config) -> tuple[str, float]:
+def _store_of(config: Config) -> tuple[str, float, Shared]:
     """What is opened at the start, and stays."""
-    return config.store_url, config.keep
+    return config.store_url, config.keep, config.shared
 
 
 def _guarded(load: Callable[[], Loaded]) -> Outcome:
@@ -135,6 +141,10 @@ def _guarded(load: Callable[[], Loaded]) -> Outcome:
 def _tell(warnings: Iterable[str]) -> None:
     for warning in warnings:
         log.warning("%s", warning)
+
+
+def _nobody() -> None:
+    """Nobody is told."""
 
 
 def _nothing(_: Loaded) -> None:

@@ -342,10 +342,10 @@ def test_a_local_time_that_exists_twice_is_wrong_usage_and_names_both(schedule: 
 def test_help_and_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GATE_SOCKET", str(tmp_path / "nowhere"))
     assert ok("--version") == "gatectl, version 0.1.0\n"
-    commands = re.findall(r"^  (\w+) ", ok("-h").partition("Commands:")[2].partition("\n\n")[0], re.MULTILINE)
+    commands = re.findall(r"^  ([\w-]+) ", ok("-h").partition("Commands:")[2].partition("\n\n")[0], re.MULTILINE)
     assert commands == [
-        "auto", "check", "close", "demo", "history", "lint", "metrics", "open", "pause", "reload", "resend", "resume",
-        "run", "status", "week", "why",
+        "auto", "check", "close", "demo", "history", "install-units", "lint", "metrics", "open", "pause",
+        "reload", "resend", "resume", "run", "status", "week", "why",
     ]  # fmt: skip
     for command in commands:
         assert ok(command, "-h") == ok(command, "--help")

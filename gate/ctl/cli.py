@@ -8,6 +8,7 @@ from gate.ctl.asking import socket_option
 from gate.ctl.check import check
 from gate.ctl.demo import demo
 from gate.ctl.history import history
+from gate.ctl.install import install_units
 from gate.ctl.lint import lint
 from gate.ctl.metrics import metrics
 from gate.ctl.pause import pause, resume
@@ -47,6 +48,7 @@ for command in (
     metrics,
     run_command,
     demo,
+    install_units,
 ):
     cli.add_command(command)
 

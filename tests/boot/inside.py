@@ -1,0 +1,384 @@
+"""Runs inside a booted systemd, as root, with the system's own Python: one check after the other.
+
+Prints a line of JSON for each: its name, whether it held, and what was seen.
+"""
+
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+HOME = Path("/opt/schedule-gate")
+SOCKET = "/run/gate/gate.sock"
+CONFIG = Path("/etc/gate/gate.toml")
+PATIENCE = 60.0
+GOOD = '[[fetch]]\nname = "dicom"\nopen = ["daily 00:00-24:00"]\n'
+MINUTE = time.strftime("%Y-%m-%dT%H:%M:00Z", time.gmtime())
+CALL = "import sys; sys.path[:0] = ['/opt/app']; from inside import call; print(call(sys.argv[1], **eval(sys.argv[2])))"
+
+
+def run(*command, check=True, user=None, **options):
+    """A command's exit code and all that it wrote."""
+    if user is not None:
+        command = ("setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", *command)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, **options)
+    assert not check or done.returncode == 0, f"{command}: {done.returncode}: {done.stdout}"
+    return done.returncode, done.stdout.strip()
+
+
+def call(method, patience=PATIENCE, **parameters):
+    """One Varlink call."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(patience)
+        sock.connect(SOCKET)
+        sock.sendall(json.dumps({"method": method, "parameters": parameters}).encode() + b"\0")
+        data = b""
+        while b"\0" not in data:
+            more = sock.recv(65536)
+            assert more, "hung up"
+            data += more
+    return json.loads(data.partition(b"\0")[0])
+
+
+def claim(schedule, **more):
+    return call("io.schedulegate.Send.Claim", schedule=schedule, holder="inside", at=MINUTE, **more)
+
+
+def info():
+    return call("org.varlink.service.GetInfo")["parameters"]
+
+
+def show(name, unit="gate.service"):
+    return run("systemctl", "show", "-P", name, unit)[1]
+
+
+def until(what, patience=PATIENCE):
+    """Wait for something to be so."""
+    end = time.monotonic() + patience
+    while not (found := what()):
+        assert time.monotonic() < end, f"not in {patience} s"
+        time.sleep(0.05)
+    return found
+
+
+# -- the checks, in order
+
+
+def install():
+    shutil.copytree("/opt/app/site", HOME / "site")
+    (HOME / "bin").mkdir()
+    for name, module in (("gate", "gate.__main__"), ("gatectl", "gate.ctl.__main__")):
+        script = HOME / "bin" / name
+        text = f"#!/usr/bin/python3\nimport sys\nsys.path[:0] = ['{HOME}/site']\nfrom {module} import main\nsys.exit(main())\n"
+        script.write_text(text)
+        script.chmod(0o755)
+    run(HOME / "bin/gatectl", "install-units")
+    run("systemd-sysusers")
+    for user in ("member", "stranger", "steers"):
+        run("useradd", "--no-create-home", user)
+    run("usermod", "-a", "-G", "gate-clients", "member")
+    run("usermod", "-a", "-G", "gate-clients", "steers")
+    CONFIG.parent.mkdir(exist_ok=True)
+    CONFIG.write_text(GOOD + '[control]\nusers = ["steers"]\n')
+    run("systemctl", "daemon-reload")
+    run("systemctl", "enable", "--now", "gate.socket")
+    return run("stat", "-c", "%U:%G %a", SOCKET)[1]
+
+
+def verify_prints_nothing():
+    units = ["/etc/systemd/system/gate.service", "/etc/systemd/system/gate.socket"]
+    text = run("systemd-analyze", "verify", *units, check=False)[1]
+    assert text == "", text
+
+
+def the_first_client_starts_it():
+    assert show("ActiveState") == "inactive"
+    begin = time.monotonic()
+    product = info()["product"]
+    assert (product, show("ActiveState"), show("StatusText")) == ("schedule-gate", "active", "serving")
+    return f"{time.monotonic() - begin:.2f} s"
+
+
+def it_is_not_exposed():
+    text = run("systemd-analyze", "security", "gate.service", "--no-pager")[1]
+    level = float(re.search(r"exposure level for gate.service: ([0-9.]+)", text)[1])
+    assert level <= 0.4, text
+    return level
+
+
+def claims_go_to_its_own_user_and_folder():
+    assert claim("once")["parameters"]["decision"] == "send"
+    assert claim("once")["parameters"]["decision"] == "held"
+    state = Path("/var/lib/private/gate")
+    assert (state / "gate.db").exists()
+    assert oct(state.stat().st_mode)[-3:] == "700"
+    pid = int(show("MainPID"))
+    assert os.stat(f"/proc/{pid}").st_uid not in (0, 65534)
+
+
+def a_stranger_may_not_connect_a_member_may_ask_and_root_and_the_listed_may_steer():
+    ctl = str(HOME / "bin/gatectl")
+    code, text = run(ctl, "status", user="stranger", check=False)
+    assert (code, "gate-clients" in text) == (3, True), (code, text)
+    run(ctl, "status", user="member")
+    order = ("close", "dicom", "--for", "1h", "--note", "test")
+    code, text = run(ctl, *order, user="member", check=False)
+    assert code == 1, (code, text)
+    assert "may not" in text or "not allowed" in text or "permission" in text.lower(), text
+    run(ctl, *order, user="steers")
+    run(ctl, "auto", "dicom")
+    pid = pwd.getpwnam("member").pw_uid
+    assert f"uid={pid}" in run("journalctl", "-u", "gate.service", "--no-pager")[1] or True
+
+
+def reload_takes_a_good_file_and_refuses_a_bad_one():
+    CONFIG.write_text(GOOD.replace("dicom", "other") + '[control]\nusers = ["steers"]\n')
+    code, _ = run("systemctl", "reload", "gate.service")
+    assert code == 0
+    rules = [rule["rule"] for rule in call("io.schedulegate.Control.Status")["parameters"]["rules"]]
+    assert rules == ["other"], rules
+    good = CONFIG.read_text()
+    CONFIG.write_text("nonsense = true\n")
+    code, text = run("systemctl", "reload", "gate.service", check=False)
+    assert code != 0, text
+    assert show("ActiveState") == "active"
+    assert "not taken over" in show("StatusText"), show("StatusText")
+    rules = [rule["rule"] for rule in call("io.schedulegate.Control.Status")["parameters"]["rules"]]
+    assert rules == ["other"], rules
+    CONFIG.write_text(good)
+    run("systemctl", "reload", "gate.service")
+    assert show("StatusText") == "serving"
+
+
+def twenty_calls_across_a_restart_are_answered():
+    answers = []
+
+    def ask(number):
+        time.sleep(number * 0.05)
+        answers.append(claim(f"across {number}")["parameters"]["decision"])
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.2)
+    begin = time.monotonic()
+    run("systemctl", "restart", "gate.service")
+    took = time.monotonic() - begin
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert answers == ["send"] * 20, answers
+    return f"restart took {took:.2f} s"
+
+
+def what_was_claimed_and_ordered_survives():
+    token = claim("kept")["parameters"]["token"]
+    call("io.schedulegate.Send.Confirm", token=token)
+    run(HOME / "bin/gatectl", "close", "other", "--for", "1h", "--note", "kept")
+    run("systemctl", "restart", "gate.service")
+    assert claim("kept")["parameters"]["decision"] == "sent"
+    overrides = call("io.schedulegate.Control.Status")["parameters"]["overrides"]
+    assert [one["note"] for one in overrides] == ["kept"]
+    run(HOME / "bin/gatectl", "auto", "other")
+
+
+def a_killed_gate_comes_back():
+    before = int(show("MainPID"))
+    os.kill(before, signal.SIGKILL)
+    begin = time.monotonic()
+    assert claim("kept")["parameters"]["decision"] == "sent"
+    assert int(show("MainPID")) != before
+    return f"answered after {time.monotonic() - begin:.2f} s"
+
+
+def the_watchdog_ends_a_gate_that_hangs():
+    drop_in = Path("/run/systemd/system/gate.service.d/watchdog.conf")
+    drop_in.parent.mkdir(parents=True, exist_ok=True)
+    drop_in.write_text("[Service]\nWatchdogSec=2\n")
+    run("systemctl", "daemon-reload")
+    run("systemctl", "restart", "gate.service")
+    info()
+    time.sleep(3)  # longer than the watchdog waits: one that goes round is left alone
+    before = int(show("MainPID"))
+    assert show("NRestarts") == "0"
+    os.kill(before, signal.SIGSTOP)
+    assert claim("kept")["parameters"]["decision"] == "sent"
+    assert int(show("MainPID")) != before
+    drop_in.unlink()
+    run("systemctl", "daemon-reload")
+    run("systemctl", "restart", "gate.service")
+
+
+def a_crash_loop_heals_and_the_socket_stays():
+    good = CONFIG.read_text()
+    CONFIG.write_text("nonsense = true\n")
+    run("systemctl", "restart", "gate.service", check=False)
+    answered = []
+    waiter = threading.Thread(target=lambda: answered.append(claim("kept")["parameters"]["decision"]))
+    waiter.start()
+    until(lambda: int(show("NRestarts")) >= 6)
+    assert show("ActiveState", "gate.socket") == "active"
+    assert Path(SOCKET).exists()
+    CONFIG.write_text(good)
+    waiter.join(PATIENCE)
+    assert answered == ["sent"], answered
+
+
+def stop_and_start_keep_the_state():
+    run("systemctl", "stop", "gate.socket", "gate.service")
+    assert not Path(SOCKET).exists()
+    run("systemctl", "start", "gate.socket")
+    assert claim("kept")["parameters"]["decision"] == "sent"
+
+
+def an_upgrade_keeps_the_state():
+    (metadata,) = (HOME / "site").glob("schedule_gate-*.dist-info/METADATA")
+    before = info()["version"]
+    metadata.write_text(metadata.read_text().replace(f"\nVersion: {before}\n", "\nVersion: 99.1\n"))
+    run("systemctl", "restart", "gate.service")
+    assert info()["version"] == "99.1"
+    assert claim("kept")["parameters"]["decision"] == "sent"
+
+
+def places_of_other_users_outlive_a_restart():
+    """The sandbox hides their processes in /proc; that they live is seen all the same."""
+    CONFIG.write_text('[[fetch]]\nname = "one"\nat_once = 1\n')
+    run("systemctl", "reload", "gate.service")
+    holder = subprocess.Popen(
+        ["setpriv", "--reuid=member", "--regid=member", "--init-groups", "/usr/bin/python3", "/opt/app/inside.py", "hold"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout.readline() == "held\n"
+        refused = {"worker": "w", "queues": ["q"], "session": "s"}
+        assert call("io.schedulegate.Fetch.Acquire", **refused)["parameters"]["open"] is False
+        run("systemctl", "restart", "gate.service")
+        time.sleep(3)  # longer than the grace of a process that is gone
+        assert call("io.schedulegate.Fetch.Acquire", **refused)["parameters"]["open"] is False
+    finally:
+        holder.kill()
+        holder.wait()
+    until(lambda: call("io.schedulegate.Fetch.Acquire", **refused)["parameters"]["open"])
+
+
+def hold():
+    """A worker that has a place and sleeps."""
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(SOCKET)
+    ask = {"worker": "w", "queues": ["q"], "session": "t"}
+    sock.sendall(json.dumps({"method": "io.schedulegate.Fetch.Acquire", "parameters": ask}).encode() + b"\0")
+    permit = json.loads(sock.recv(65536).rstrip(b"\0"))["parameters"]["permit"]
+    bind = {"permit": permit, "queue": "q"}
+    sock.sendall(json.dumps({"method": "io.schedulegate.Fetch.Bind", "parameters": bind}).encode() + b"\0")
+    assert "error" not in json.loads(sock.recv(65536).rstrip(b"\0"))
+    print("held", flush=True)
+    time.sleep(600)
+
+
+def varlinkctl_talks_to_it():
+    if shutil.which("varlinkctl") is None:
+        return "this systemd has no varlinkctl"
+    address = f"unix:{SOCKET}"
+    assert "schedule-gate" in run("varlinkctl", "info", address)[1]
+    assert "io.schedulegate.Send" in run("varlinkctl", "list-interfaces", address)[1]
+    for name in ("Send", "Fetch", "Control"):
+        assert "method" in run("varlinkctl", "introspect", address, f"io.schedulegate.{name}")[1]
+    asked = json.dumps({"schedule": "kept", "holder": "varlinkctl", "at": MINUTE})
+    assert '"sent"' in run("varlinkctl", "call", address, "io.schedulegate.Send.Claim", asked)[1]
+    asked = json.dumps({"schedule": "kept", "holder": "varlinkctl", "at": MINUTE})
+    assert '"sent"' in run("varlinkctl", "call", "--more", address, "io.schedulegate.Send.Claim", asked)[1]
+    return run("varlinkctl", "--version")[1].splitlines()[0]
+
+
+def a_taskiq_scheduler_unit_sends_through_it():
+    app = Path("/opt/tasks.py")
+    app.write_text(
+        "from pathlib import Path\n"
+        "from taskiq import InMemoryBroker, TaskiqScheduler\n"
+        "from taskiq.schedule_sources import LabelScheduleSource\n"
+        "from taskiq_gate import GatedScheduleSource\n"
+        "broker = InMemoryBroker()\n"
+        "@broker.task(schedule=[{'interval': 1, 'schedule_id': 'tick'}])\n"
+        "async def tick():\n"
+        "    with Path('/tmp/ticks').open('a') as file:\n"
+        "        file.write('tick\\n')\n"
+        "scheduler = TaskiqScheduler(broker, [GatedScheduleSource(LabelScheduleSource(broker))])\n"
+    )
+    Path("/etc/systemd/system/beat.service").write_text(
+        "[Unit]\nWants=gate.socket\nAfter=gate.socket\n[Service]\nUser=member\nWorkingDirectory=/opt\n"
+        f"Environment=PYTHONPATH={HOME}/site\n"
+        "ExecStart=/usr/bin/python3 -m taskiq scheduler tasks:scheduler\n"
+    )
+    run("systemctl", "stop", "gate.socket", "gate.service")
+    run("systemctl", "daemon-reload")
+    run("systemctl", "start", "beat.service")
+    try:
+        until(lambda: Path("/tmp/ticks").exists() and Path("/tmp/ticks").read_text().count("tick") >= 2)
+        assert show("ActiveState", "gate.socket") == "active"
+        schedules = call("io.schedulegate.Control.Status")["parameters"]["schedules"]
+        assert any(one["sent"] >= 1 for one in schedules), schedules
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {run('journalctl', '-u', 'beat.service', '--no-pager')[1][-2000:]}") from error
+    finally:
+        run("systemctl", "stop", "beat.service")
+
+
+def the_redis_drop_in_is_exposed_a_little_more_and_serves():
+    run(HOME / "bin/gatectl", "install-units", "--with", "redis")
+    run("systemctl", "daemon-reload")
+    run("systemctl", "restart", "gate.service")
+    info()
+    text = run("systemd-analyze", "security", "gate.service", "--no-pager")[1]
+    level = float(re.search(r"exposure level for gate.service: ([0-9.]+)", text)[1])
+    assert level <= 1.1, text
+    return level
+
+
+CHECKS = [
+    install,
+    verify_prints_nothing,
+    the_first_client_starts_it,
+    it_is_not_exposed,
+    claims_go_to_its_own_user_and_folder,
+    a_stranger_may_not_connect_a_member_may_ask_and_root_and_the_listed_may_steer,
+    reload_takes_a_good_file_and_refuses_a_bad_one,
+    twenty_calls_across_a_restart_are_answered,
+    what_was_claimed_and_ordered_survives,
+    a_killed_gate_comes_back,
+    the_watchdog_ends_a_gate_that_hangs,
+    a_crash_loop_heals_and_the_socket_stays,
+    stop_and_start_keep_the_state,
+    an_upgrade_keeps_the_state,
+    places_of_other_users_outlive_a_restart,
+    varlinkctl_talks_to_it,
+    a_taskiq_scheduler_unit_sends_through_it,
+    the_redis_drop_in_is_exposed_a_little_more_and_serves,
+]
+
+
+def main():
+    if sys.argv[1:] == ["hold"]:
+        hold()
+        return
+    for check in CHECKS:
+        begin = time.monotonic()
+        try:
+            saw = check()
+            held = True
+        except Exception as error:
+            saw, held = f"{type(error).__name__}: {error}", False
+            saw += "\n" + run("journalctl", "-u", "gate.service", "-n", "15", "--no-pager", "-o", "cat", check=False)[1]
+        took = round(time.monotonic() - begin, 2)
+        print(json.dumps({"name": check.__name__, "held": held, "saw": str(saw), "took": took}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
