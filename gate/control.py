@@ -24,6 +24,9 @@ from gate.week import week
 
 log = logging.getLogger("gate.server")
 
+NOBODY = 65534
+"""What every user and group of another user namespace looks like from here: it may be anybody, so it steers nothing."""
+
 SCHEDULES_SHOWN = 1000
 HISTORY_SHOWN = 100
 RULES_SHOWN = 1000
@@ -298,12 +301,15 @@ class Control:
 
     def _may_steer(self, connection: Connection) -> bool:
         steering = self._reloader.current.steering
+        if connection.uid == NOBODY:
+            return False
         if connection.uid in (0, os.geteuid()) or connection.uid in steering.users:
             return True
         try:
             belongs = peer.groups(connection.sock) | {connection.gid}
         except OSError:
             belongs = frozenset({connection.gid})
+        belongs -= {NOBODY}
         return not belongs.isdisjoint(steering.groups)
 
 

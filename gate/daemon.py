@@ -46,12 +46,15 @@ SWITCH_SECONDS = 0.0003
 """How long the store's thread may keep the interpreter: short, since the event loop waits for it."""
 
 
+Listener = socket.socket
+
+
 class Settings(NamedTuple):
     """Where everything is, by arguments and environment. `handed`: the socket that systemd listens on for us."""
 
     socket: Path
     state: Path
-    handed: socket.socket | None
+    handed: Listener | None
 
 
 def main(arguments: list[str]) -> int:

@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Generator, MutableMapping
 from contextlib import contextmanager
 
 from gate.errors import StartError
@@ -83,7 +83,7 @@ class Notifier:
         self.tell("WATCHDOG=1")
 
     @contextmanager
-    def starting(self) -> Iterator[None]:
+    def starting(self) -> Generator[None]:
         """A start may take long, where a large ledger is looked at: while it does, ask for more time."""
         over = threading.Event()
 

@@ -7,7 +7,6 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +54,21 @@ def tree(suite: str) -> Path:
     making.parent.mkdir(parents=True, exist_ok=True)
     include = "--include=systemd,systemd-sysv,python3,procps,tzdata"
     options = ["--quiet", "--variant=apt", "--dpkgopt=force-unsafe-io", '--aptopt=APT::Install-Recommends "false"']
-    done = subprocess.run(["mmdebstrap", *options, include, suite, making, mirror], capture_output=True, check=False)
+    command: list[str | Path] = ["mmdebstrap", *options, include, suite, making, mirror]
+    done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
         shutil.rmtree(making, ignore_errors=True)
         pytest.skip(f"no tree of {suite} can be made: {done.stderr.decode()[-300:]}")
-    making.rename(made)
+    keep(making, made)
     return made
+
+
+def keep(making: Path, kept: Path) -> None:
+    """Give it its name; another run may have been faster."""
+    try:
+        making.rename(kept)
+    except OSError:
+        shutil.rmtree(making)
 
 
 def site(python: str) -> Path:
@@ -73,12 +81,19 @@ def site(python: str) -> Path:
         wanted = ["trio", "redis", "croniter", "tzdata", "click", "rich", "prometheus-client", "msgspec", "taskiq"]
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
         target = [f"--target={making}", f"--python-version={python}", "--only-binary=:all:", "--implementation=cp"]
-        command = [*pip, *target, *platforms, "--platform=manylinux2014_x86_64", "-c", ROOT / "requirements.lock", *wanted]
+        command = [
+            *pip,
+            *target,
+            *platforms,
+            "--platform=manylinux2014_x86_64",
+            f"--constraint={ROOT / 'requirements.lock'}",
+            *wanted,
+        ]
         done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode:
             shutil.rmtree(making, ignore_errors=True)
             pytest.skip(f"no packages for Python {python}: {done.stderr.decode()[-300:]}")
-        making.rename(kept)
+        keep(making, kept)
     return kept
 
 
@@ -92,24 +107,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=SUITES)
-def results(
-    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Any]]:
+def results(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What each check inside has seen."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
     suite = request.param
     booted = tree(suite)
     app = tmp_path_factory.mktemp("app")
+    app.chmod(0o755)  # users inside read it too
     shutil.copytree(site(SUITES[suite]), app / "site")
     shutil.unpack_archive(wheel, app / "site", "zip")
     shutil.copy(HERE / "inside.py", app)
-    command = ["bash", HERE / "boot.sh", booted, app, "/usr/bin/python3", "/opt/app/inside.py"]
+    command: list[str | Path] = ["bash", HERE / "boot.sh", booted, app, "/usr/bin/python3", "/opt/app/inside.py"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert lines, done.stdout + done.stderr
     tell(f"{suite}: {len(lines)} checks in {sum(line['took'] for line in lines):.0f} s")
-    yield {line["name"]: line for line in lines}
+    return {line["name"]: line for line in lines}
 
 
 @pytest.mark.parametrize("name", [check.__name__ for check in inside.CHECKS])
