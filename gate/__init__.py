@@ -46,6 +46,7 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     tallies.py     P  counts by schedule, and the last refusals
     ledger.py      P  the send table: every transition of an occurrence, and every answer to a claim
     asked.py       P  which workers and queues were asked for, so that misspelt rules are seen
+    refusals.py    P  which refusals to steer are logged
     clock.py          the wall clock, as a thing that can be handed in; steps and suspend are noticed
     stores/           where records live: base (the protocol), memory, sqlite, redis
     writer.py         the thread that owns the store; everything that waits goes in one transaction

@@ -17,6 +17,7 @@ from gate.fetch import FetchEngine, Who
 from gate.interface import NotAnInstant, instant
 from gate.pausing import Pausing
 from gate.reactor import Connection, Limits
+from gate.refusals import Refusals
 from gate.reload import Loaded
 from gate.reloader import Reloader
 from gate.stores.base import Sign, Store, Titled
@@ -82,6 +83,7 @@ class Control:
         self._now = now
         self._aside = aside
         self._flush = flush
+        self._refusals = Refusals()
         self.methods: dict[str, Callable[[Request, Any], None]] = {
             "io.schedulegate.Control.Status": self._status,
             "io.schedulegate.Control.History": self._history,
@@ -293,9 +295,10 @@ class Control:
         connection = connection_of(request)
         if self._may_steer(connection):
             return Who(_user(connection.uid), connection.uid, connection.pid)
-        if not connection.refused:
-            connection.refused = True
-            log.warning("refused to steer: %s", what, extra={"uid": connection.uid, "pid": connection.pid})
+        unsaid = self._refusals.count(connection.uid, self._now())
+        if unsaid is not None:
+            extra = {"uid": connection.uid, "pid": connection.pid, "not_logged": unsaid}
+            log.warning("refused to steer: %s", what, extra=extra)
         request.fail(errors.PermissionDenied())
         return None
 

@@ -97,8 +97,6 @@ class Connection:
         """Whether it waits for its turn."""
         self.queries: deque[Callable[[], None]] = deque()
         """Large answers that were asked for; the first is being made."""
-        self.refused = False
-        """Whether it is logged already that this peer may not steer."""
 
     def reply(self, slot: Slot, reply: Reply, *, continues: bool = False) -> None:
         """Answer a call of this connection."""

@@ -9,7 +9,7 @@ Source of the rules: the Varlink protocol, https://varlink.org/ (method calls, `
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -264,13 +264,12 @@ class ClientProtocol:
         self._pending.append((method, tag))
         return data
 
-    def receive(self, data: bytes) -> list[tuple[object, Reply | errors.CallError, bool]]:
-        """Answers as (tag, reply or error, whether more follow).
+    def receive(self, data: bytes) -> Iterator[tuple[object, Reply | errors.CallError, bool]]:
+        """Answers as (tag, reply or error, whether more follow); to be iterated to its end.
 
         Raises errors.BadMessage when the peer does not speak Varlink, answers what was not asked, or exceeds the
-        limit of one answer; the connection is of no use after that.
+        limit of one answer, after the good answers that came before; the connection is of no use after that.
         """
-        answers: list[tuple[object, Reply | errors.CallError, bool]] = []
         for frame in self._frames.feed(data):
             if not self._pending:
                 raise _unasked(frame)
@@ -278,10 +277,9 @@ class ClientProtocol:
             answer, result = decode_answer(method, frame)
             if not answer.continues:
                 self._pending.popleft()
-            answers.append((tag, result, answer.continues))
+            yield tag, result, answer.continues
         if self._frames.too_large:
             raise errors.BadMessage(reason=f"an answer is longer than {self._frames.limit} bytes")
-        return answers
 
 
 def encode_call(method: str, parameters: Wire, *, more: bool = False, oneway: bool = False) -> bytes:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -538,3 +539,30 @@ def test_an_interrupted_call_leaves_no_claim_and_a_usable_client(
     pressing.join()
     asker.confirm("other")
     assert "t" in fake.tokens(RELEASE)
+
+
+def test_a_good_answer_that_comes_with_nonsense_counts(tmp_path: Path) -> None:
+    """The second call is asked again on a new connection, the first is not."""
+    calls: list[int] = []
+
+    def serve() -> None:
+        for answers in (b"{}\0?\0", b"{}\0"):
+            peer, _ = listener.accept()
+            with peer:
+                data = b""
+                while data.count(b"\0") < 2 - len(calls):
+                    data += peer.recv(4096)
+                calls.append(data.count(b"\0"))
+                peer.sendall(answers)
+                while peer.recv(4096):
+                    pass
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        server = threading.Thread(target=serve)
+        server.start()
+        with Gate(tmp_path / "s", timeout=10) as asker:
+            assert asker.pipeline([(CONFIRM, TokenIn(token=token)) for token in "ab"]) == [Done(), Done()]
+        server.join(10)
+    assert calls == [2, 1]

@@ -76,7 +76,7 @@ def test_the_code_map_names_every_module_of_the_gate_and_no_other() -> None:
         *("localdays.py", "odd.py", "week.py"),
         *("settings.py", "hours.py", "globs.py", "timetable.py", "overrides.py", "fetchrules.py"),
         *("wallclock.py", "explain.py", "hints.py", "asked.py"),
-        *("claims.py", "listings.py", "pauses.py", "starts.py", "tallies.py"),
+        *("claims.py", "listings.py", "pauses.py", "starts.py", "tallies.py", "refusals.py"),
         *("atonce.py", "moments.py", "limits.py", "fetchlimits.py", "poolinfo.py"),
         *("pools.py", "graces.py", "holders.py", "waitlist.py", "permit.py", "places.py", "offers.py", "permits.py"),
     }

@@ -385,7 +385,7 @@ def test_what_a_server_replies_arrives_as_it_was_replied(reply: ClaimOut) -> Non
     client, server = ClientProtocol(), ServerProtocol()
     (slot,) = server.receive(client.call(CLAIM, ClaimIn(schedule="s", holder="h"), "tag"))
     server.reply(slot, reply)
-    assert client.receive(server.take()) == [("tag", reply, False)]
+    assert list(client.receive(server.take())) == [("tag", reply, False)]
     assert client.waiting == 0
 
 
@@ -458,19 +458,30 @@ def test_an_answer_that_is_none_is_a_bad_message(answer: bytes, reason: str) -> 
     client = ClientProtocol()
     client.call(GET_INFO, Empty())
     with pytest.raises(errors.BadMessage) as caught:
-        client.receive(answer + b"\0")
+        list(client.receive(answer + b"\0"))
     assert reason in str(caught.value)
+
+
+def test_good_answers_before_a_bad_one_are_given() -> None:
+    client = ClientProtocol()
+    for tag in ("first", "second", "third"):
+        client.call(CONFIRM, TokenIn(token="t"), tag)
+    answers = client.receive(b"{}\0{}\0?\0{}\0")
+    assert [next(answers)[0], next(answers)[0]] == ["first", "second"]
+    with pytest.raises(errors.BadMessage, match="malformed"):
+        next(answers)
+    assert client.waiting == 1
 
 
 def test_an_answer_that_nobody_asked_for_is_a_bad_message_unless_the_gate_says_that_it_has_no_room() -> None:
     with pytest.raises(errors.BadMessage, match="nobody asked"):
-        ClientProtocol().receive(b"{}\0")
+        list(ClientProtocol().receive(b"{}\0"))
     with pytest.raises(errors.BadMessage, match="malformed"):
-        ClientProtocol().receive(b"?\0")
+        list(ClientProtocol().receive(b"?\0"))
     server = ServerProtocol()
     server.refuse(errors.TooManyConnections(limit=1000))
     with pytest.raises(errors.TooManyConnections, match="more than 1000 connections"):
-        ClientProtocol().receive(server.take())
+        list(ClientProtocol().receive(server.take()))
 
 
 def test_an_answer_may_be_as_long_as_the_clients_limit_and_not_longer() -> None:
@@ -482,13 +493,13 @@ def test_an_answer_may_be_as_long_as_the_clients_limit_and_not_longer() -> None:
     client = ClientProtocol(reply_bytes=len(answer) - 1)
     client.call(GET_INFO, Empty())
     with pytest.raises(errors.BadMessage, match=f"longer than {len(answer) - 1} bytes"):
-        client.receive(answer)
+        list(client.receive(answer))
 
 
 def test_a_reply_that_says_more_than_we_know_is_understood() -> None:
     client = ClientProtocol()
     client.call(CONFIRM, TokenIn(token="t"), 1)
-    assert client.receive(b'{"parameters":{"new":1},"also":2}\0') == [(1, Done(), False)]
+    assert list(client.receive(b'{"parameters":{"new":1},"also":2}\0')) == [(1, Done(), False)]
 
 
 @pytest.mark.parametrize(

@@ -109,17 +109,15 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            answers = self._protocol.receive(data)
+            for request, answer, continues in self._protocol.receive(data):
+                assert isinstance(request, Asked)
+                request.answered(answer, continues=continues)
+                if not continues:
+                    self._asked.popleft()
+                    request.wake()
+                    self._next()
         except CallError as error:
             self.close(error)
-            return
-        for request, answer, continues in answers:
-            assert isinstance(request, Asked)
-            request.answered(answer, continues=continues)
-            if not continues:
-                self._asked.popleft()
-                request.wake()
-                self._next()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(GateUnreachable(self._path, "the connection was lost"))
