@@ -1,0 +1,155 @@
+"""Several Redis servers that belong together: a primary with replicas and sentinels, and a Cluster."""
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from tests.support.redis import PATIENCE, RedisServer, free_port
+
+SERVICE = "main"
+SLOTS = 16_384
+DOWN_MILLISECONDS = 500
+"""After this long without an answer a server counts as down."""
+REPLICATING = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
+
+
+def eventually(happens: Callable[[], object], what: str, seconds: float = 3 * PATIENCE) -> None:
+    """Wait until something is true; a server that does not answer yet is not true."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            if happens():
+                return
+        except redis.RedisError:
+            pass
+        if time.monotonic() > end:
+            raise RuntimeError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.02)
+
+
+def ask(server: RedisServer, *words: Any) -> Any:
+    """Send one command, and give its whole answer."""
+    with redis.Redis(unix_socket_path=str(server.socket), socket_timeout=PATIENCE) as client:
+        return client.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+class Sentinels:
+    """A primary, two replicas that have all of it, and three sentinels that watch them. `url` is for the gate."""
+
+    def __init__(self, binary: Path, stack: ExitStack) -> None:
+        self._binary = binary
+        self.primary = _started(binary, stack)
+        following = ("--replicaof", "127.0.0.1", str(self.primary.port))
+        self.replicas = [_started(binary, stack, *REPLICATING, *following) for _ in range(2)]
+        eventually(lambda: self.following() == 2, "both replicas follow")
+        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-sentinel-")))
+        self._ports = [self._sentinel(stack) for _ in range(3)]
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
+        self.url = f"redis+sentinel://{hosts}/{SERVICE}"
+        for port in self._ports:
+            eventually(lambda port=port: self._sees_all(port), "the sentinels know of each other")  # type: ignore[misc]
+
+    def following(self) -> int:
+        """How many replicas have a whole copy."""
+        found = ask(self.primary, "INFO", "replication")
+        return sum(1 for name, one in found.items() if name.startswith("slave") and one.get("state") == "online")
+
+    def cut_replicas_off(self) -> None:
+        """From now on no replica hears of anything, though each may take over."""
+        ask(self.primary, "ACL", "SETUSER", "default", "-psync", "-sync")
+        ask(self.primary, "CLIENT", "KILL", "TYPE", "replica")
+
+    def elected(self) -> RedisServer:
+        """The replica that has taken over, when all sentinels say so."""
+        eventually(lambda: self._new_primary() is not None, "a replica took over")
+        found = self._new_primary()
+        assert found is not None
+        return found
+
+    def _new_primary(self) -> RedisServer | None:
+        ports = {self._asked(port, "GET-MASTER-ADDR-BY-NAME", SERVICE)[1] for port in self._ports}
+        for server in self.replicas:
+            if ports in ({server.port}, {str(server.port)}, {str(server.port).encode()}):
+                return server if ask(server, "ROLE")[0] in (b"master", "master") else None
+        return None
+
+    def _sentinel(self, stack: ExitStack) -> int:
+        port = free_port()
+        config = self._folder / f"{port}.conf"
+        config.write_text(
+            f"port {port}\nbind 127.0.0.1\ndir {self._folder}\nlogfile {self._folder}/{port}.log\n"
+            f"sentinel monitor {SERVICE} 127.0.0.1 {self.primary.port} 2\n"
+            f"sentinel down-after-milliseconds {SERVICE} {DOWN_MILLISECONDS}\n"
+            f"sentinel failover-timeout {SERVICE} 3000\n"
+        )
+        process = subprocess.Popen([str(self._binary), str(config), "--sentinel"], stdin=subprocess.DEVNULL)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        return port
+
+    def _sees_all(self, port: int) -> bool:
+        seen = self._asked(port, "MASTER", SERVICE)
+        seen = seen if isinstance(seen, dict) else dict(zip(seen[::2], seen[1::2], strict=True))
+        found = {_text(key): _text(value) for key, value in seen.items()}
+        return (found["num-slaves"], found["num-other-sentinels"]) == ("2", "2")
+
+    @staticmethod
+    def _asked(port: int, *words: str) -> Any:
+        with redis.Redis(port=port, socket_timeout=PATIENCE) as client:
+            return client.execute_command(f"SENTINEL {words[0]}", *words[1:])  # type: ignore[no-untyped-call]
+
+
+class Cluster:
+    """Three servers that share the slots between them, and one replica of each if asked. `url` is for the gate."""
+
+    def __init__(self, binary: Path, stack: ExitStack, *, replicas: bool = False) -> None:
+        quick = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000", *REPLICATING)
+        lax = ("--cluster-require-full-coverage", "no", "--cluster-replica-validity-factor", "0")
+        self.owners = [_started(binary, stack, *quick, *lax) for _ in range(3)]
+        self.replicas = [_started(binary, stack, *quick, *lax) for _ in range(3 if replicas else 0)]
+        everyone = self.owners + self.replicas
+        ends = [SLOTS * n // 3 for n in range(4)]
+        for n, owner in enumerate(self.owners):
+            ask(owner, "CLUSTER", "ADDSLOTS", *range(ends[n], ends[n + 1]))
+            ask(owner, "CLUSTER", "SET-CONFIG-EPOCH", n + 1)
+        for one in everyone[1:]:
+            ask(one, "CLUSTER MEET", "127.0.0.1", everyone[0].port)
+        eventually(lambda: all(self._knows_all(one) for one in everyone), "the nodes know each other")
+        for owner, replica in zip(self.owners, self.replicas, strict=False):
+            name = _text(ask(owner, "CLUSTER MYID"))
+            eventually(lambda r=replica, n=name: ask(r, "CLUSTER REPLICATE", n), "it replicates")  # type: ignore[misc]
+            eventually(lambda o=owner: b"state=online" in _raw(o), "its owner feeds it")  # type: ignore[misc]
+        self.url = f"redis+cluster://127.0.0.1:{self.owners[0].port}"
+
+    def owner_of(self, prefix: str) -> int:
+        """Which of `owners` has the keys of a store with this prefix."""
+        slot = int(ask(self.owners[0], "CLUSTER KEYSLOT", f"{{{prefix}}}"))
+        return next(n for n in range(3) if slot < SLOTS * (n + 1) // 3)
+
+    def _knows_all(self, server: RedisServer) -> bool:
+        said = ask(server, "CLUSTER INFO")
+        total = str(len(self.owners) + len(self.replicas))
+        return (_text(said["cluster_state"]), _text(said["cluster_known_nodes"])) == ("ok", total)
+
+
+def _raw(server: RedisServer) -> bytes:
+    with redis.Redis(unix_socket_path=str(server.socket)) as client:
+        client.response_callbacks.clear()
+        return bytes(client.execute_command("INFO", "replication"))  # type: ignore[no-untyped-call]
+
+
+def _started(binary: Path, stack: ExitStack, *options: str) -> RedisServer:
+    server = RedisServer(binary, *options)
+    stack.callback(server.close)
+    server.start()
+    return server
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
