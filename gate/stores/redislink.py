@@ -92,7 +92,7 @@ class Link:
         if answer[0] == 0:
             return list(answer[3])
         if commands and self._replicas:
-            self._await_replicas()
+            self._await_replicas(commands[0][1])
         return None
 
     def call(self, work: Callable[[Any], T], tries: int = TRIES) -> T:
@@ -136,10 +136,10 @@ class Link:
         self._sha = _sha1(SCRIPT)
         return answer
 
-    def _await_replicas(self) -> None:
+    def _await_replicas(self, key: str) -> None:
         """Not tried again: on another connection WAIT would know of no write, and count every replica."""
         self._unheard = True
-        reached = self.call(lambda client: client.wait(self._replicas, int(TIMEOUT_SECONDS * 500)), tries=1)
+        reached = self.call(lambda client: _wait(client, key, self._replicas), tries=1)
         if reached < self._replicas:
             raise StoreError(f"{self.where}: only {reached} of wait_replicas = {self._replicas} replicas have it yet")
         self._unheard = False
@@ -180,6 +180,16 @@ class Link:
     def bytes_used(self) -> int:
         """How much memory the server uses, for whatever it holds."""
         return int(self.call(_info).get("used_memory", 0))
+
+
+def _wait(client: Any, key: str, replicas: int) -> int:
+    """How many replicas have heard of all that this connection wrote, to the node that holds `key`."""
+    anything: Any = client
+    node: dict[str, Any] = {}
+    if isinstance(client, redis.RedisCluster):
+        node = {"target_nodes": client.get_node_from_key(key)}  # type: ignore[no-untyped-call]
+    answer = anything.execute_command("WAIT", replicas, int(TIMEOUT_SECONDS * 500), **node)
+    return int(next(iter(answer.values())) if isinstance(answer, dict) else answer)
 
 
 def _info(client: Any) -> dict[str, Any]:
