@@ -3,8 +3,8 @@
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +39,24 @@ def ask(server: RedisServer, *words: Any) -> Any:
         return client.execute_command(*words)  # type: ignore[no-untyped-call]
 
 
+def leads(server: RedisServer) -> bool:
+    """Whether it is a primary."""
+    return bool(_text(ask(server, "ROLE")[0]) == "master")
+
+
 class Sentinels:
     """A primary, two replicas that have all of it, and three sentinels that watch them. `url` is for the gate."""
 
     def __init__(self, binary: Path, stack: ExitStack) -> None:
         self._binary = binary
-        self.primary = _started(binary, stack)
+        self.primary = _started(binary, stack, *REPLICATING)
         following = ("--replicaof", "127.0.0.1", str(self.primary.port))
         self.replicas = [_started(binary, stack, *REPLICATING, *following) for _ in range(2)]
         eventually(lambda: self.following() == 2, "both replicas follow")
         self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-sentinel-")))
-        self._ports = [self._sentinel(stack) for _ in range(3)]
+        self._ports = [free_port() for _ in range(3)]
+        for port in self._ports:
+            self._start_sentinel(port, stack)
         hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
         self.url = f"redis+sentinel://{hosts}/{SERVICE}"
         for port in self._ports:
@@ -76,22 +83,24 @@ class Sentinels:
         ports = {self._asked(port, "GET-MASTER-ADDR-BY-NAME", SERVICE)[1] for port in self._ports}
         for server in self.replicas:
             if ports in ({server.port}, {str(server.port)}, {str(server.port).encode()}):
-                return server if ask(server, "ROLE")[0] in (b"master", "master") else None
+                return server if leads(server) else None
         return None
 
-    def _sentinel(self, stack: ExitStack) -> int:
-        port = free_port()
+    def _start_sentinel(self, port: int, stack: ExitStack) -> None:
+        """It is told of the others, which takes it seconds to find by itself."""
+        known = [f"known-replica {SERVICE} 127.0.0.1 {one.port}" for one in self.replicas]
+        known += [f"known-sentinel {SERVICE} 127.0.0.1 {one} {one:040x}" for one in self._ports if one != port]
         config = self._folder / f"{port}.conf"
         config.write_text(
             f"port {port}\nbind 127.0.0.1\ndir {self._folder}\nlogfile {self._folder}/{port}.log\n"
             f"sentinel monitor {SERVICE} 127.0.0.1 {self.primary.port} 2\n"
             f"sentinel down-after-milliseconds {SERVICE} {DOWN_MILLISECONDS}\n"
-            f"sentinel failover-timeout {SERVICE} 3000\n"
+            f"sentinel failover-timeout {SERVICE} 3000\nsentinel myid {port:040x}\n"
+            + "".join(f"sentinel {line}\n" for line in known)
         )
         process = subprocess.Popen([str(self._binary), str(config), "--sentinel"], stdin=subprocess.DEVNULL)
         stack.callback(process.wait)
         stack.callback(process.kill)
-        return port
 
     def _sees_all(self, port: int) -> bool:
         seen = self._asked(port, "MASTER", SERVICE)
