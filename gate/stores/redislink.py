@@ -188,8 +188,7 @@ def _wait(client: Any, key: str, replicas: int) -> int:
     node: dict[str, Any] = {}
     if isinstance(client, redis.RedisCluster):
         node = {"target_nodes": client.get_node_from_key(key)}  # type: ignore[no-untyped-call]
-    answer = anything.execute_command("WAIT", replicas, int(TIMEOUT_SECONDS * 500), **node)
-    return int(next(iter(answer.values())) if isinstance(answer, dict) else answer)
+    return int(anything.execute_command("WAIT", replicas, int(TIMEOUT_SECONDS * 500), **node))
 
 
 def _info(client: Any) -> dict[str, Any]:

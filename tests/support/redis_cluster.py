@@ -35,13 +35,24 @@ def eventually(happens: Callable[[], object], what: str, seconds: float = 3 * PA
 
 def ask(server: RedisServer, *words: Any) -> Any:
     """Send one command, and give its whole answer."""
-    with redis.Redis(unix_socket_path=str(server.socket), socket_timeout=PATIENCE) as client:
-        return client.execute_command(*words)  # type: ignore[no-untyped-call]
+    return _execute({"unix_socket_path": str(server.socket)}, *words)
+
+
+def _execute(where: dict[str, Any], *words: Any) -> Any:
+    plain: Any = redis.Redis
+    with plain(**where, socket_timeout=PATIENCE) as client:
+        return client.execute_command(*words)
 
 
 def leads(server: RedisServer) -> bool:
     """Whether it is a primary."""
     return bool(_text(ask(server, "ROLE")[0]) == "master")
+
+
+def following(server: RedisServer) -> int:
+    """How many replicas have a whole copy of what it holds."""
+    found: dict[str, Any] = ask(server, "INFO", "replication")
+    return sum(1 for name, one in found.items() if name.startswith("slave") and one.get("state") == "online")
 
 
 class Sentinels:
@@ -50,9 +61,9 @@ class Sentinels:
     def __init__(self, binary: Path, stack: ExitStack) -> None:
         self._binary = binary
         self.primary = _started(binary, stack, *REPLICATING)
-        following = ("--replicaof", "127.0.0.1", str(self.primary.port))
-        self.replicas = [_started(binary, stack, *REPLICATING, *following) for _ in range(2)]
-        eventually(lambda: self.following() == 2, "both replicas follow")
+        of = ("--replicaof", "127.0.0.1", str(self.primary.port))
+        self.replicas = [_started(binary, stack, *REPLICATING, *of) for _ in range(2)]
+        eventually(lambda: following(self.primary) == 2, "both replicas follow")
         self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-sentinel-")))
         self._ports = [free_port() for _ in range(3)]
         for port in self._ports:
@@ -61,11 +72,6 @@ class Sentinels:
         self.url = f"redis+sentinel://{hosts}/{SERVICE}"
         for port in self._ports:
             eventually(lambda port=port: self._sees_all(port), "the sentinels know of each other")  # type: ignore[misc]
-
-    def following(self) -> int:
-        """How many replicas have a whole copy."""
-        found = ask(self.primary, "INFO", "replication")
-        return sum(1 for name, one in found.items() if name.startswith("slave") and one.get("state") == "online")
 
     def cut_replicas_off(self) -> None:
         """From now on no replica hears of anything, though each may take over."""
@@ -104,14 +110,11 @@ class Sentinels:
 
     def _sees_all(self, port: int) -> bool:
         seen = self._asked(port, "MASTER", SERVICE)
-        seen = seen if isinstance(seen, dict) else dict(zip(seen[::2], seen[1::2], strict=True))
-        found = {_text(key): _text(value) for key, value in seen.items()}
-        return (found["num-slaves"], found["num-other-sentinels"]) == ("2", "2")
+        return (str(seen["num-slaves"]), str(seen["num-other-sentinels"])) == ("2", "2")
 
     @staticmethod
     def _asked(port: int, *words: str) -> Any:
-        with redis.Redis(port=port, socket_timeout=PATIENCE) as client:
-            return client.execute_command(f"SENTINEL {words[0]}", *words[1:])  # type: ignore[no-untyped-call]
+        return _execute({"port": port}, f"SENTINEL {words[0]}", *words[1:])
 
 
 class Cluster:
@@ -133,7 +136,7 @@ class Cluster:
         for owner, replica in zip(self.owners, self.replicas, strict=False):
             name = _text(ask(owner, "CLUSTER MYID"))
             eventually(lambda r=replica, n=name: ask(r, "CLUSTER REPLICATE", n), "it replicates")  # type: ignore[misc]
-            eventually(lambda o=owner: b"state=online" in _raw(o), "its owner feeds it")  # type: ignore[misc]
+            eventually(lambda o=owner: following(o) == 1, "its owner feeds it")  # type: ignore[misc]
         self.url = f"redis+cluster://127.0.0.1:{self.owners[0].port}"
 
     def owner_of(self, prefix: str) -> int:
@@ -145,12 +148,6 @@ class Cluster:
         said = ask(server, "CLUSTER INFO")
         total = str(len(self.owners) + len(self.replicas))
         return (_text(said["cluster_state"]), _text(said["cluster_known_nodes"])) == ("ok", total)
-
-
-def _raw(server: RedisServer) -> bytes:
-    with redis.Redis(unix_socket_path=str(server.socket)) as client:
-        client.response_callbacks.clear()
-        return bytes(client.execute_command("INFO", "replication"))  # type: ignore[no-untyped-call]
 
 
 def _started(binary: Path, stack: ExitStack, *options: str) -> RedisServer:
