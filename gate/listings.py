@@ -52,8 +52,11 @@ def listed(known: Listings, source: str, schedules: Iterable[SourceIn], now: dat
         if before is None or before.trigger != schedule.trigger:
             if before is not None or len(known) + len(changes) < MOST_LISTED:
                 changes[name] = Listing(source=source, trigger=schedule.trigger, since=now, looked=now)
-        elif before.source != source:
-            changes[name] = replace(before, source=source)
+            continue
+        # The clock may have been ahead and set back: what is missed from now on counts, though that time is dealt with.
+        after = replace(before, source=source, since=min(before.since, now), looked=min(before.looked, now))
+        if after != before:
+            changes[name] = after
     return changes
 
 

@@ -55,6 +55,16 @@ def test_missed_ones_are_looked_for_no_further_back_than_the_ledger_remembers() 
     assert peer.review(S)[S].since == NOON + MINUTE
 
 
+def test_a_clock_that_was_ahead_and_is_set_back_hides_nothing() -> None:
+    world, peer = begin()
+    world.move(3600)
+    peer.miss(S, NOON + HOUR, first=rfc3339(NOON), count=61)
+    world.move(-3600)
+    assert peer.review(S, number="2")[S].since == NOON
+    world.move(300)
+    assert peer.review(S, number="3")[S].since == NOON
+
+
 def test_another_trigger_begins_anew() -> None:
     world, peer = begin()
     world.move(600)

@@ -114,6 +114,11 @@ class GatedScheduleSource(ScheduleSource):
             raise AttributeError(attribute)
         return getattr(self._inner, attribute)
 
+    @property
+    def source(self) -> ScheduleSource:
+        """The source that this one stands in front of."""
+        return self._inner
+
     def __repr__(self) -> str:
         return f"<GatedScheduleSource {self.name}: {self._inner!r}>"
 

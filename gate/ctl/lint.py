@@ -88,7 +88,7 @@ def _ungated(source: "ScheduleSource") -> "ScheduleSource":
     from taskiq_gate import GatedScheduleSource
 
     while isinstance(source, GatedScheduleSource):
-        source = source.__dict__["_inner"]  # it has no other way in, and lint alone needs one
+        source = source.source
     return source
 
 
