@@ -203,6 +203,7 @@ class Control:
                 at=found.at,
                 occurrence=None if found.known is None else status.occurrence_info(found.known),
                 refusals=story.told(engine.tallies.refusals(asked.schedule, found.at)),
+                starts=[story.start_info(attempt, one) for attempt, one in found.starts.items()],
                 policy=story.policy_words(engine.policy(asked.schedule)),
                 paused=None if paused is None else paused.reason,
             )

@@ -456,11 +456,20 @@ class RefusalInfo(Reply, frozen=True, kw_only=True):
     observed: bool
 
 
+class StartInfo(Reply, frozen=True, kw_only=True):
+    attempt: int
+    by: str
+    state: State
+    began: Instant
+    ended: Instant | None
+
+
 class StoryOut(Reply, frozen=True, kw_only=True):
     now: Instant
     at: Instant | None
     occurrence: OccurrenceInfo | None
     refusals: list[RefusalInfo]
+    starts: list[StartInfo] = []
     policy: str
     paused: str | None
 

@@ -1,42 +1,62 @@
 """The story of one occurrence: what the ledger knows of it, and who was refused it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from gate import durations, interface
+from gate import durations, interface, starts
 from gate.interface import CatchUp, Done
 from gate.ledger import Change, Occurrence, View
 from gate.rules import SendPolicy
 from gate.stores.base import Step, Store, Titled
 from gate.tallies import Refusal
 
+ATTEMPTS_TOLD = 10
+"""Of how many attempts of a task the starts are told."""
 REFUSALS_TOLD = 20
 """How many refusals are told, the last ones."""
 
 
 class Found(NamedTuple):
-    """What the ledger knows. `at`: the instant that was asked for, else the newest of the schedule, if there is one."""
+    """What the ledger knows. `at`: the instant that was asked for, else the newest of the schedule, if there is one.
+    `starts`: of its task, by attempt.
+    """
 
     at: datetime | None
     known: Titled | None
+    starts: Mapping[int, Occurrence]
 
 
 def look_up(schedule: str, at: datetime | None, store: Store) -> Found:
     """Look at one occurrence, in the thread of the store; raises StoreError."""
+    (view,) = _views([schedule], at, store)
+    if view.schedule is None:
+        return Found(at, None, {})
+    record: Occurrence | None = view.occurrence
+    known = None if record is None else Titled(view.schedule.title, record)
+    found = at or view.schedule.newest
+    names = [starts.name(schedule, attempt) for attempt in range(ATTEMPTS_TOLD)]
+    begun = [each.occurrence for each in _views(names, found, store)]
+    return Found(found, known, {attempt: one for attempt, one in enumerate(begun) if one is not None})
+
+
+def _views(schedules: Iterable[str], at: datetime | None, store: Store) -> list[View]:
+    """What the store knows of one instant of each schedule."""
     seen: list[View] = []
 
     def look(view: View, _: datetime) -> Change:
         seen.append(view)
         return Change(Done())
 
-    store.apply([Step(None, schedule, at, look)])
-    (view,) = seen
-    if view.schedule is None:
-        return Found(at, None)
-    record: Occurrence | None = view.occurrence
-    known = None if record is None else Titled(view.schedule.title, record)
-    return Found(at or view.schedule.newest, known)
+    steps = [Step(None, name, at, look) for name in schedules]
+    store.apply(steps)
+    return seen[-len(steps) :]  # a store may decide more than once
+
+
+def start_info(attempt: int, record: Occurrence) -> interface.StartInfo:
+    """A start of its task, as it goes over the wire."""
+    by = starts.who(record.holder)
+    return interface.StartInfo(attempt=attempt, by=by, state=record.state, began=record.claimed, ended=record.settled)
 
 
 def refusal_info(refusal: Refusal) -> interface.RefusalInfo:

@@ -133,3 +133,17 @@ def test_json_is_the_reply_on_the_wire(gate: GateProcess) -> None:
 
 def test_a_time_that_is_none_is_wrong_usage(gate: GateProcess) -> None:
     assert gatectl("why", "schedule", "a", "--at", "noonish").exit_code == 2
+
+
+def test_the_story_tells_of_starts_of_its_task(gate: GateProcess) -> None:
+    with gate.client() as client:
+        client.call("Send.Confirm", token=client.claim("started", MINUTE, holder="web1")["token"])
+        first = client.call("Send.Start", schedule="started", at=MINUTE, holder="worker1")["token"]
+        running = why("started", code=0)
+        client.call("Send.Confirm", token=first)
+        client.call("Send.Start", schedule="started", at=MINUTE, holder="worker2", attempt=1)
+        lines = why("started", code=0)
+    begin = [".*: sent", "TIME granted to web1, until TIME", "TIME sent, by web1: confirmed"]
+    matches(running, *begin, "TIME started by worker1", "its rule: .*")
+    again = ["TIME started by worker1", "TIME ended", r"TIME started again \(retry 1\) by worker2"]
+    matches(lines, *begin, *again, "its rule: .*")

@@ -8,7 +8,7 @@ import click
 from gate.ctl import output, times
 from gate.ctl.asking import ask, socket_given, socket_option
 from gate.ctl.files import load, why_of
-from gate.interface import OccurrenceInfo, State, StoryIn, StoryOut, WhyIn, WhyOut, rfc3339
+from gate.interface import OccurrenceInfo, StartInfo, State, StoryIn, StoryOut, WhyIn, WhyOut, rfc3339
 
 METHOD = "io.schedulegate.Control.Why"
 STORY = "io.schedulegate.Control.Story"
@@ -83,9 +83,22 @@ def _story(name: str, reply: StoryOut) -> Iterator[str]:
         yield f"{when} {what} {refusal.holder}: {refusal.decision.value}: {refusal.reason}"
     if record is not None:
         yield from _record(name, record, now)
+    for start in reply.starts:
+        yield from _start(start, now)
     if reply.paused is not None:
         yield f"now {reply.paused}"
     yield f"its rule: {reply.policy}"
+
+
+ENDS = {State.SENT: "ended", State.DOUBT: "its worker died", State.RELEASED: "not started after all"}
+
+
+def _start(start: StartInfo, now: datetime) -> Iterator[str]:
+    """What a worker did with it."""
+    which = "started" if not start.attempt else f"started again (retry {start.attempt})"
+    yield f"{output.clock(start.began, now)} {which} by {start.by}"
+    if start.ended is not None:
+        yield f"{output.clock(start.ended, now)} {ENDS.get(start.state, start.state.value)}"
 
 
 def _record(name: str, record: OccurrenceInfo, now: datetime) -> Iterator[str]:
