@@ -26,7 +26,7 @@ class TopTable(Struct, frozen=True, kw_only=True):
 class StoreTable(Struct, frozen=True, kw_only=True):
     url: str = "sqlite:"
     keep: str = KEEP_DEFAULT
-    prefix: Annotated[str, Meta(pattern=r"^[^{}\\s]{1,64}$")] = "gate"
+    prefix: Annotated[str, Meta(pattern=r"^[^{}\s]{1,64}$")] = "gate"
     password_file: Annotated[str, Meta(min_length=1)] | None = None
     wait_replicas: Annotated[int, Meta(ge=0, le=100)] = 0
     allow_eviction: bool = False
