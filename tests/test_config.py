@@ -85,6 +85,11 @@ def test_the_stores_that_may_be_named(url: str) -> None:
     assert parse(f'[store]\nurl = "{url}"'.encode(), "gate.toml").store_url == url
 
 
+def test_a_prefix_may_have_any_letter() -> None:
+    text = b"[store]\nurl = 'redis://h'\nprefix = 'shop.schedules-2'"
+    assert parse(text, "gate.toml").shared.prefix == "shop.schedules-2"
+
+
 @pytest.mark.parametrize(("keep", "seconds"), [("1h", 3600.0), ("60m", 3600.0), ("3660d", 3660 * 86_400.0)])
 def test_how_long_may_be_kept(keep: str, seconds: float) -> None:
     assert parse(f'[store]\nkeep = "{keep}"'.encode(), "gate.toml").keep == seconds
@@ -115,6 +120,10 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     "a memory with a path": (
         "[store]\nurl = 'memory:x'",
         [f"store.url: 'memory:x' is not one of {STORES}"],
+    ),
+    "a prefix with a space": (
+        "[store]\nprefix = 'my gates'",
+        [r"store.prefix: expected `str` matching regex '^[^{}\\s]{1,64}$', got 'my gates'"],
     ),
     "no store at all": ("[store]\nurl = ''", [f"store.url: '' is not one of {STORES}"]),
     "a number for a duration": ("[store]\nkeep = 14", ["store.keep: expected `str`, got `int`, got 14"]),

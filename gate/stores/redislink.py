@@ -61,6 +61,8 @@ class Link:
         """Whether something was written, now or by a gate before, of which too few replicas are known to have heard."""
         self._wall = wall
         self._offset: float | None = None
+        self._away = False
+        """Whether the last call was not answered."""
         try:
             self._client = _client(url, password)
         except (RedisError, ValueError, OSError) as error:
@@ -96,17 +98,22 @@ class Link:
         return None
 
     def call(self, work: Callable[[Any], T], tries: int = TRIES) -> T:
-        """Run `work` on the client. It is tried once more after the connection was lost, so it must be idempotent."""
-        for left in reversed(range(tries)):
+        """Run `work` on the client. It is tried once more after the connection was lost, so it must be idempotent.
+
+        Not while the server is away: whoever waits for this call, and then calls, is to be told so within three waits.
+        """
+        for left in reversed(range(1 if self._away else tries)):
             before = time.monotonic()
             try:
                 result = work(self._client)
             except (RedisError, OSError) as error:
                 self._lost(error)
                 if not left or not _lost_connection(error):
+                    self._away = _lost_connection(error)
                     raise StoreError(f"{self.where}: {_text(error)}") from error
             else:
                 self.round_trip = time.monotonic() - before
+                self._away = False
                 return result
         raise AssertionError("unreachable")
 

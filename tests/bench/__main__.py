@@ -15,6 +15,7 @@ PARTS = {
     "checks": "G1 G2 G3",
     "claims": "G4 G5, and half of G6",
     "applications": "G6",
+    "shared": "G8 G9",
     "rows": "G7",
     "windows": "G14",
     "permits": "G10",

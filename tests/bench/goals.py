@@ -58,6 +58,10 @@ def _rate(result: Result) -> float:
     return result.rate
 
 
+def _cpu(result: Result) -> float:
+    return result.cpu
+
+
 def _seconds(result: Result) -> float:
     return result.seconds
 
@@ -77,6 +81,10 @@ def _claim(server: str, connections: int) -> Key:
 
 def _application(server: str, tasks: int) -> Key:
     return Key("application", server, Shape(tasks))
+
+
+def _shared(server: str, tasks: int) -> Key:
+    return Key("shared", server, Shape(tasks))
 
 
 def _ratios() -> Iterator[Ratio]:
@@ -99,6 +107,11 @@ def _ratios() -> Iterator[Ratio]:
         yield Ratio(g6, _application("gate", n), _application("redis", n), _rate)
         g6 = g6._replace(what=f"the same, {n} connections of the load generator")
         yield Ratio(g6, _claim("gate", n), _application("redis", n), _rate)
+    for n, floor, goal in ((16, 2.0, 3.0), (256, 4.0, 6.0)):
+        g8 = Goal("G8", f"claims/s, shared Redis, {n} tasks of AsyncGate: of redis.asyncio's", True, floor, goal)
+        yield Ratio(g8, _shared("gate", n), _shared("redis", n), _rate)
+        g9 = Goal("G9", f"the same: CPU of the application, {n} tasks", False, round(1 / 3, 3), round(1 / 6, 3))
+        yield Ratio(g9, _shared("gate", n), _shared("redis", n), _cpu)
     g7 = Goal("G7", f"claims/s, {ROWS} connections: full ledger of empty", True, 0.7, 0.85)
     yield Ratio(g7, Key("rows", "full", ROWS), Key("rows", "empty", ROWS), _rate)
     for server, floor, goal in (("limited", 0.95, 0.98), ("gated", 0.99, 0.995)):

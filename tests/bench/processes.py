@@ -54,14 +54,19 @@ class Bench:
 
     # -- servers
 
-    def make_gate(self, folder: Path | None = None) -> GateProcess:
-        """A gate that is not started, on an empty ledger unless `folder` holds one."""
-        return GateProcess(folder or self.fresh(), env=self.env, log_level="error")
+    def make_gate(self, folder: Path | None = None, store: Path | None = None) -> GateProcess:
+        """A gate that is not started, on an empty ledger unless `folder` holds one; `store`: the socket of a Redis."""
+        place = folder or self.fresh()
+        config = None if store is None else f'[store]\nurl = "unix://{store}"\nprefix = "{place.name}"\n'
+        return GateProcess(place, config=config, env=self.env, log_level="error")
 
     @contextmanager
-    def gate(self, folder: Path | None = None) -> Iterator[Target]:
-        """A gate that has nothing left to do; killed at the end, and its ledger removed unless `folder` was given."""
-        gate = self.make_gate(folder)
+    def gate(self, folder: Path | None = None, store: Path | None = None) -> Iterator[Target]:
+        """A gate that has nothing left to do; killed at the end, and its ledger removed unless `folder` was given.
+
+        `store`: the socket of a Redis, in which its ledger is then.
+        """
+        gate = self.make_gate(folder, store)
         try:
             gate.start()
             with RawClient(gate.socket) as client:

@@ -21,7 +21,7 @@ SYNCS = 200
 
 
 class Key(NamedTuple):
-    """What was measured: check, storm, claim, application, rows, window or job; of which server; how it was asked."""
+    """What was measured (check, storm, claim, application, shared, rows, window, job), of which server, how asked."""
 
     what: str
     server: str
@@ -49,6 +49,7 @@ class Rounds:
             "checks": self._checks,
             "claims": self._claims,
             "applications": self._applications,
+            "shared": self._shared,
             "rows": self._tables,
             "windows": self._windows,
             "permits": self._permits,
@@ -128,8 +129,19 @@ class Rounds:
                     shape=shape,
                 )
 
-    def _claim_by_client(self, shape: Shape) -> Result:
-        with self._bench.gate() as gate:
+    def _shared(self) -> None:
+        bench = self._bench
+        with bench.redis() as redis:
+            for shape in (Shape(1), *TASKS):
+                self._turn(
+                    ("gate", _later(self._claim_by_client, shape, redis.socket)),
+                    ("redis", _later(bench.claimer, "redis", redis, shape.connections)),
+                    what="shared",
+                    shape=shape,
+                )
+
+    def _claim_by_client(self, shape: Shape, store: Path | None = None) -> Result:
+        with self._bench.gate(store=store) as gate:
             return self._bench.claimer("gate", gate, shape.connections)
 
     def _tables(self) -> None:
@@ -165,5 +177,5 @@ class Rounds:
             )
 
 
-def _later(measure: Callable[..., Result], *arguments: str | int | Shape | Target) -> Callable[[], Result]:
+def _later(measure: Callable[..., Result], *arguments: str | int | Shape | Target | Path) -> Callable[[], Result]:
     return lambda: measure(*arguments)

@@ -14,6 +14,7 @@ WORDS = {
     "storm": "check in a storm",
     "claim": "claim",
     "application": "claim by an asyncio application",
+    "shared": "the same, shared Redis",
     "rows": "claim, ledger full or empty",
     "window": "hours: state and next change",
     "job": "empty job, start to start",
