@@ -48,6 +48,38 @@ def no_events(path: str, zone: Zone) -> Calendar:
     return Calendar(days=frozenset(), spans=(), last=None)
 
 
+FAULTS = {
+    "Redis is killed, the way to it is cut": "process/test_redis_faults.py::test_nothing_is_granted_without_the_store",
+    "Redis hangs, or the connection is half-open": "process/test_redis_faults.py::test_nothing_is_granted_without",
+    "Redis is slow": "process/test_redis_faults.py::test_a_slow_store_is_slow_and_no_more",
+    "an answer is lost on the way": "test_store_redis.py::test_a_grant_whose_outcome_was_lost_is_granted_to_its_token",
+    "failover that lost writes": "process/test_redis_failover.py::test_what_no_replica_had_heard_of_this_host_still",
+    "too few replicas for `wait_replicas`": "process/test_redis_failover.py::test_nothing_is_granted_of_which_too_few",
+    "a Cluster loses a node": "process/test_redis_failover.py::test_a_cluster_lives_on_when_a_node_dies",
+    "emptied, or replaced by an empty one": "test_store_redis.py::test_an_emptied_server_is_noticed_and_nothing_from",
+    "full (`noeviction`)": "test_store_redis.py::test_a_full_server_writes_nothing_and_goes_on_when_there_is_room",
+    "may evict keys": "test_store_redis.py::test_a_server_that_evicts_is_refused_unless_it_is_allowed",
+    "a gate is killed": "process/test_hosts.py::test_gates_that_are_killed_at_random_grant_every_minute_once",
+    "a host is dead": "process/test_hosts.py::test_claims_of_a_gate_that_was_killed_are_in_doubt",
+    "a host's clock is wrong": "test_store_redis.py::test_the_servers_clock_is_the_clock",
+}
+"""Which test shows what a row of the table of faults says."""
+
+
+def test_every_fault_of_a_shared_store_has_its_test() -> None:
+    table = README.partition("## Several hosts with Redis")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")]
+    assert rows[2:] == list(FAULTS)
+    for place in FAULTS.values():
+        file, _, name = place.partition("::")
+        assert f"def {name}" in (ROOT / "tests" / file).read_text()
+
+
+def test_the_configuration_of_a_shared_store_is_valid() -> None:
+    read = config.parse(block("toml", "redis+sentinel://").encode(), "README", no_events)
+    assert (read.shared.wait_replicas, read.shared.prefix, read.shared.allow_eviction) == (1, "gate", False)
+
+
 def test_the_configuration_is_valid_and_says_what_the_comments_say() -> None:
     text = block("toml", "[[send]]")
 
