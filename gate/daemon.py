@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import stat
 import sys
 import threading
 from collections.abc import Callable
@@ -113,6 +114,8 @@ def _take(settings: Settings, config: Config, held: ExitStack) -> tuple[Store, s
     """Take the state directory, the store and the socket, each for this process alone."""
     me = f"gate with pid {os.getpid()}, socket {settings.socket}, state {settings.state}"
     _make_folder(settings.state, 0o700)
+    if (mode := stat.S_IMODE(settings.state.stat().st_mode)) & 0o077:
+        logger.warning("%s has mode %o, so others may look into the ledger: make it 700", settings.state, mode)
     held.enter_context(sockets.lock(settings.state / "gate.lock", me))
     if (ledger := ledger_file(config.store_url, settings.state)) is not None:
         held.enter_context(sockets.lock(_lock_of(ledger.resolve()), me))

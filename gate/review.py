@@ -74,6 +74,10 @@ class Reviews:
         if in_part:
             store.put_notes(ROUND, dict.fromkeys(in_part))
 
+    def read_again(self, store: Store) -> None:
+        """Read what is listed, in the thread of the store: schedulers of other hosts list at their own gates."""
+        self._listings = listings.from_notes(store.notes(LISTING))
+
     # -- Review
 
     def review(self, request: Request, asked: ReviewIn) -> None:

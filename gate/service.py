@@ -60,7 +60,6 @@ class Service:
         )
         self.pausing = Pausing(loaded.pauses, paused, now, self.engine.query)
         self.engine.paused = self.pausing.paused
-        self.sharing = Sharing(self.engine, self.fetch, self.pausing, self.flush) if store.shared else None
         about = about._replace(warnings=[*about.warnings, *unreadable, *unreadable_too, *self.fetch.placing.problems])
         control = Control(
             about,
@@ -77,6 +76,9 @@ class Service:
             self.flush,
         )
         reviews = Reviews(self.engine, store, control.large, now)
+        self.sharing: Sharing | None = None
+        if store.shared:
+            self.sharing = Sharing(self.engine, self.fetch, self.pausing, reviews, self.flush)
         server = Server(about.version, self.engine, self.fetch, control, reviews)
         self.reactor = Reactor(limits, self.timers, now, server.serve, self.engine.flush, self._hung_up)
         reloader.take = self._take

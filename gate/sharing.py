@@ -18,6 +18,7 @@ from gate.fetch import NOTES, FetchEngine
 from gate.overrides import Overrides
 from gate.pauses import Pauses
 from gate.pausing import Pausing
+from gate.review import Reviews
 from gate.stores.base import SharedStore, Sign, Store
 from gate.writer import Work
 
@@ -41,17 +42,20 @@ class News(NamedTuple):
 class Sharing:
     """Looks at what others do. `gates`: the last sign of life of each, by its id."""
 
-    def __init__(self, engine: Engine, fetch: FetchEngine, pausing: Pausing, flush: Callable[[], None]) -> None:
+    def __init__(
+        self, engine: Engine, fetch: FetchEngine, pausing: Pausing, reviews: Reviews, flush: Callable[[], None]
+    ) -> None:
         self.gates: dict[str, Sign] = {}
         self._engine = engine
         self._fetch = fetch
         self._pausing = pausing
+        self._reviews = reviews
         self._flush = flush
         self._changes: int | None = None
-        engine.alone = False
 
     async def run(self) -> None:
         """Look until cancelled."""
+        self._engine.alone = False
         for number in count():
             done = trio.Event()
 
@@ -76,6 +80,7 @@ class Sharing:
         changes = shared.changes()
         if changes == self._changes:
             return News(changes, None, None, gates)
+        self._reviews.read_again(shared)
         orders, _ = overrides.from_notes(shared.notes(NOTES))
         return News(changes, orders, self._pausing.read_again(shared), gates)
 

@@ -151,3 +151,12 @@ def test_a_gate_that_the_sandbox_hides_is_refused(tmp_path: Path, monkeypatch: p
     result = gatectl("install-units", "--root", str(tmp_path))
     assert result.exit_code == 2
     assert "/home/me/venv/bin/gate is where the sandbox of the service does not look" in result.stderr
+
+
+def test_a_start_that_takes_long_asks_for_more_time(
+    tmp_path: Path, systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gate.systemd.START_SECONDS", 0.02)
+    with Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify")}, 1).starting():
+        assert told(systemd) == ["EXTEND_TIMEOUT_USEC=20000", "STATUS=opening the store"]
+        assert told(systemd)[0].startswith("EXTEND_TIMEOUT_USEC=")

@@ -109,6 +109,21 @@ def test_an_order_on_one_host_reaches_the_workers_of_the_others(gates: list[Gate
         assert [one["rule"] for one in scheduler.call("Control.Status")["overrides"]] == ["dicom"]
 
 
+def test_what_a_scheduler_lists_at_one_gate_is_known_at_the_others(gates: list[GateProcess]) -> None:
+    """One that moves to another host goes on from where it was."""
+    listed: dict[str, Any] = {"source": "s", "last": True, "schedules": [{"schedule": "moves", "trigger": "* * * * *"}]}
+    with gates[0].client() as here, gates[1].client() as there:
+        here.call("Send.Review", round="1", **listed)
+        since = here.call("Send.Review", round="2", **listed)["reviews"][0]["since"]
+        end = time.monotonic() + PATIENCE
+        while True:
+            time.sleep(0.5)  # longer than a look of the other gate takes
+            found = there.call("Send.Review", round=f"{time.monotonic()}", **listed)["reviews"][0]["since"]
+            if found == since:
+                break
+            assert time.monotonic() < end, (found, since)
+
+
 def test_status_names_the_gates_and_how_far_the_store_is(gates: list[GateProcess]) -> None:
     end = time.monotonic() + 2 * PATIENCE
     while True:
