@@ -198,11 +198,14 @@ def run_checks(venv: Path, chosen: list[str], pytest_arguments: list[str]) -> di
 
 
 def run_tests(pytest: list[str | Path], env: dict[str, str]) -> int:
-    """All tests: those of whole applications mostly wait, so the others run beside them, and are shown afterwards."""
+    """All tests: those of whole applications and of a booted systemd mostly wait, so the others run beside them, and
+    are shown afterwards.
+    """
+    wait = ["tests/e2e", "tests/boot"]
     with tempfile.TemporaryFile("w+", errors="replace") as shown:
-        command = [*pytest, "--ignore=tests/e2e", "-p", "no:cacheprovider"]
+        command = [*pytest, *(f"--ignore={folder}" for folder in wait), "-p", "no:cacheprovider"]
         with subprocess.Popen(command, cwd=ROOT, env=env, stdout=shown, stderr=subprocess.STDOUT) as others:
-            code = run(*pytest, "tests/e2e", env=env)
+            code = run(*pytest, *wait, env=env)
         shown.seek(0)
         print(shown.read(), flush=True)
     return code or others.returncode
