@@ -114,8 +114,6 @@ def _take(settings: Settings, config: Config, held: ExitStack) -> tuple[Store, s
     """Take the state directory, the store and the socket, each for this process alone."""
     me = f"gate with pid {os.getpid()}, socket {settings.socket}, state {settings.state}"
     _make_folder(settings.state, 0o700)
-    if (mode := stat.S_IMODE(settings.state.stat().st_mode)) & 0o077:
-        logger.warning("%s has mode %o, so others may look into the ledger: make it 700", settings.state, mode)
     held.enter_context(sockets.lock(settings.state / "gate.lock", me))
     if (ledger := ledger_file(config.store_url, settings.state)) is not None:
         held.enter_context(sockets.lock(_lock_of(ledger.resolve()), me))
@@ -125,6 +123,8 @@ def _take(settings: Settings, config: Config, held: ExitStack) -> tuple[Store, s
     credentials = os.environ.get("CREDENTIALS_DIRECTORY")
     store = open_store(config.store_url, settings.state, config.keep, SystemClock(), config.shared, credentials)
     held.callback(store.close)
+    if (mode := stat.S_IMODE(settings.state.stat().st_mode)) & 0o077:
+        logger.warning("%s has mode %o, so others may look into the ledger: make it 700", settings.state, mode)
     if settings.handed is not None:  # systemd made it, and keeps it while we are away
         return store, held.enter_context(settings.handed)
     listener = held.enter_context(sockets.listen(settings.socket))

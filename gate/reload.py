@@ -21,7 +21,7 @@ from gate.interface import Tzdata
 from gate.pauses import PauseHours
 
 BUILT_IN = "built-in defaults"
-MOST_BYTES = 1024 * 1024
+MOST_BYTES = 8 * 1024 * 1024
 """The largest configuration that is read: the time to read one grows with it."""
 BEHIND = timedelta(days=400)
 AHEAD = timedelta(days=9 * 366)

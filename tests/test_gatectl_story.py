@@ -18,7 +18,7 @@ timezone = "UTC"
 [[send]]
 schedules = ["reports:*"]
 catch_up = "latest"
-deadline = "10m"
+deadline = "2h"
 [[send]]
 schedules = ["night"]
 pause = ["daily 00:00-24:00"]
@@ -67,7 +67,7 @@ def test_the_story_of_what_was_sent_and_asked_for_by_another(gate: GateProcess) 
         r"TIME refused web2:9:scheduler: sent: already sent",
         r"TIME granted to web1:7:scheduler, until TIME",
         r"TIME sent, by web1:7:scheduler: confirmed",
-        r"its rule: on_doubt skip, catch_up latest within 1h, deadline 10m, mode enforce",
+        r"its rule: on_doubt skip, catch_up latest within 1h, deadline 2h, mode enforce",
     )
 
 

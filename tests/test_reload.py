@@ -79,7 +79,7 @@ def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     file.write_bytes(b"#" * (MOST_BYTES + 1))
     with pytest.raises(ConfigError) as caught:
         read_bytes(file)
-    assert caught.value.findings == ["too large: a configuration has at most 1048576 bytes"]
+    assert caught.value.findings == ["too large: a configuration has at most 8388608 bytes"]
 
 
 def test_a_calendar_that_is_a_fifo_is_refused_and_not_waited_for(

@@ -1,6 +1,7 @@
 """Check, Watch and overrides over the wire of a real gate."""
 
 import json
+import pwd
 import signal
 import sqlite3
 import statistics
@@ -290,6 +291,9 @@ def ask_as(runner: Runner, gate: GateProcess, *calls: tuple[str, dict[str, Any]]
 
 
 def test_steering_needs_the_right_and_reading_does_not(make_gate: Make, runner: Runner) -> None:
+    if runner.popen:  # nobody may be anybody, so he never steers
+        daemon = pwd.getpwnam("daemon")
+        runner = runner._replace(popen={**runner.popen, "user": daemon.pw_uid, "group": daemon.pw_gid})
     with folder_of_theirs() as folder:
         gate = GateProcess(folder / "gate", config=CONFIG)
         folder.chmod(0o755)
@@ -316,7 +320,7 @@ def test_steering_needs_the_right_and_reading_does_not(make_gate: Make, runner: 
             assert ask_as(runner, gate, *steering) == ["None", "None"], "a reload takes [control] over"
             with gate.client() as client:
                 (order,) = client.call("Control.Status")["overrides"]
-                assert order["by"] == "nobody"
+                assert order["by"] == "daemon"
 
 
 # ---- edges
