@@ -4,7 +4,7 @@ repeat.
 
 import resource
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from gate.reactor import Limits
 from gate.stores.base import Store
 from gate.stores.memory import MemoryStore
 from gate.stores.sqlite import SqliteStore
-from tests.support import faketime, postgres, redis
+from tests.support import faketime, postgres
 from tests.support.book import KEEP, Book, ManualClock
 from tests.support.gate_process import GateProcess, RawClient
 from tests.support.redis import RedisServer, find_server
@@ -28,13 +28,12 @@ hypothesis.settings.register_profile("explore", deadline=None, max_examples=2_00
 hypothesis.settings.load_profile("house")
 
 
-@pytest.fixture(scope="session")
-def redis_server() -> Iterator[redis.RedisServer]:
-    """A running redis-server of our own. A test may stop it; `redis_url` starts it again."""
-    binary = redis.find_server()
+@contextmanager
+def running_redis() -> Iterator[RedisServer]:
+    binary = find_server()
     if binary is None:
         pytest.skip("no redis-server on this machine: apt install redis-server, or run tests/run.py")
-    server = redis.RedisServer(binary)
+    server = RedisServer(binary)
     try:
         server.start()
         yield server
@@ -42,8 +41,29 @@ def redis_server() -> Iterator[redis.RedisServer]:
         server.close()
 
 
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A running redis-server of our own. A test may stop it; `redis_url` starts it again."""
+    with running_redis() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_redis() -> Iterator[RedisServer]:
+    """A Redis for tests that take a prefix of their own, and leave it running."""
+    with running_redis() as server:
+        yield server
+
+
 @pytest.fixture
-def redis_url(redis_server: redis.RedisServer) -> str:
+def server() -> Iterator[RedisServer]:
+    """A Redis of this test's own, to be stopped, emptied or filled."""
+    with running_redis() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
     """The address of the running server, emptied for this test."""
     redis_server.start()
     assert redis_server.command("FLUSHALL") == b"+OK"
@@ -126,18 +146,6 @@ def many_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@pytest.fixture(scope="session")
-def shared_redis() -> Iterator[RedisServer]:
-    """A Redis for tests that take a prefix of their own."""
-    binary = find_server()
-    if binary is None:
-        pytest.skip("no redis-server on this machine: run tests/run.py, or apt install redis-server")
-    server = RedisServer(binary)
-    server.start()
-    yield server
-    server.close()
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])

@@ -16,23 +16,11 @@ from gate.stores.journal import Journal
 from gate.stores.redis import RedisStore
 from gate.stores.redislink import Link, password_from, shown
 from tests.support.book import KEEP, NOON, RESEND, Book, ManualClock, claim_step
-from tests.support.redis import RedisServer, find_server
+from tests.support.redis import RedisServer
 from tests.support.redis_store import new_prefix, redis_store
 
 MINUTE = timedelta(minutes=1)
 S = "nightly"
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Redis of this test's own, to be stopped, emptied or filled."""
-    binary = find_server()
-    if binary is None:
-        pytest.skip("no redis-server on this machine: run tests/run.py, or apt install redis-server")
-    server = RedisServer(binary)
-    server.start()
-    yield server
-    server.close()
 
 
 class Hosts:

@@ -19,23 +19,12 @@ from tests.support import tell
 from tests.support.gate_process import PATIENCE, ErrorReply, GateProcess
 from tests.support.gatectl import gatectl
 from tests.support.instants import minute, minutes
-from tests.support.redis import RedisServer, find_server
+from tests.support.redis import RedisServer
 
 pytestmark = pytest.mark.process
 
 HOSTS, CLIENTS, MINUTES = 3, 50, 1000
 KILLED_MINUTES = 1200
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    binary = find_server()
-    if binary is None:
-        pytest.skip("no redis-server on this machine: run tests/run.py, or apt install redis-server")
-    server = RedisServer(binary)
-    server.start()
-    yield server
-    server.close()
 
 
 @pytest.fixture
