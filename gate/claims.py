@@ -14,6 +14,8 @@ from gate.interface import ClaimIn, MissedIn, NotAnInstant, instant, rfc3339
 from gate.rules import Paused, SendPolicy
 
 LEASE_SECONDS = 30.0
+MARK = "\x1f"
+"""What only the ledger's own names begin with."""
 SCHEDULE_BYTES = 512
 HOLDER_BYTES = 256
 TITLE_BYTES = 512
@@ -109,7 +111,7 @@ def check_title(title: str | None) -> None:
 def check_schedule(name: str) -> None:
     """Raises errors.InvalidClaim for a name that is empty, too long, or begins as only the ledger's own names do."""
     check_text("schedule", name, SCHEDULE_BYTES)
-    if name.startswith("\x1f"):
+    if name.startswith(MARK):
         raise errors.InvalidClaim(field="schedule", reason=f"{name!r} begins with U+001F, which is the ledger's own")
 
 

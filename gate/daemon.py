@@ -31,7 +31,7 @@ from gate.service import Service
 from gate.stores import ledger_file, open_store
 from gate.stores.base import Store
 from gate.systemd import Notifier
-from gate.writer import Work, Writer
+from gate.writer import Work, Writer, answer
 
 logger = logging.getLogger("gate.daemon")
 
@@ -48,6 +48,7 @@ SWITCH_SECONDS = 0.0003
 
 
 Listener = socket.socket
+"""By another name, since `Settings` has a field of that one."""
 
 
 class Settings(NamedTuple):
@@ -202,13 +203,7 @@ def _tell_ready(notifier: Notifier, reloader: Reloader) -> None:
 async def _watchdog(notifier: Notifier, every: float, engine: Engine) -> None:
     """Give signs of life as long as the event loop and the store's thread go round."""
     while True:
-        done = trio.Event()
-
-        def answered(_: Any, done: trio.Event = done) -> None:
-            done.set()
-
-        engine.background(Work(answered, query=lambda store: store.url))
-        await done.wait()
+        await answer(engine.background, lambda store: store.url)
         notifier.alive()
         await trio.sleep(every)
 
@@ -269,21 +264,13 @@ async def _drain(reactor: Reactor) -> None:
 
 async def _prune(engine: Engine) -> None:
     """Forget in small steps, and only while nobody waits."""
-    done = trio.Event()
     forgotten = 0
-
-    def pruned(outcome: Any) -> None:
-        nonlocal forgotten
-        forgotten = outcome if isinstance(outcome, int) else 0
-        done.set()
-
     while True:
         await trio.sleep(PRUNE_AGAIN_SECONDS if forgotten else PRUNE_EVERY_SECONDS)
         if engine.pending:
             continue
-        done = trio.Event()
-        engine.background(Work(pruned, query=lambda store: store.prune(PRUNE_RECORDS)))
-        await done.wait()
+        outcome = await answer(engine.background, lambda store: store.prune(PRUNE_RECORDS))
+        forgotten = outcome if isinstance(outcome, int) else 0
 
 
 def _ignore(_: Any) -> None:

@@ -469,7 +469,7 @@ class StoryOut(Reply, frozen=True, kw_only=True):
     at: Instant | None
     occurrence: OccurrenceInfo | None
     refusals: list[RefusalInfo]
-    starts: list[StartInfo] = []
+    starts: list[StartInfo]
     policy: str
     paused: str | None
 

@@ -112,14 +112,14 @@ def _gauge(name: str, what: str, value: float | datetime) -> Metric:
 
 
 def _gauges(name: str, what: str, labels: list[str], rows: Rows) -> Metric:
-    family = GaugeMetricFamily(PREFIX + name, what, labels=labels)
-    for values, value in rows:
-        family.add_metric(values, value)
-    return family
+    return _filled(GaugeMetricFamily(PREFIX + name, what, labels=labels), rows)
 
 
 def _counters(name: str, what: str, labels: list[str], rows: Rows) -> Metric:
-    family = CounterMetricFamily(PREFIX + name, what, labels=labels)
+    return _filled(CounterMetricFamily(PREFIX + name, what, labels=labels), rows)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, rows: Rows) -> Metric:
     for values, value in rows:
         family.add_metric(values, value)
     return family

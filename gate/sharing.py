@@ -4,7 +4,6 @@ Everything is asked for in the store's thread, twice a second: one small read wh
 taken over in the event loop.
 """
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -20,9 +19,7 @@ from gate.pauses import Pauses
 from gate.pausing import Pausing
 from gate.review import Reviews
 from gate.stores.base import SharedStore, Sign, Store
-from gate.writer import Work
-
-log = logging.getLogger("gate.store")
+from gate.writer import answer
 
 LOOK_SECONDS = 0.4
 """An order given on one host is in force on the others within a second. Source: design 5.2."""
@@ -57,15 +54,8 @@ class Sharing:
         """Look until cancelled."""
         self._engine.alone = False
         for number in count():
-            done = trio.Event()
-
-            def then(outcome: News | Exception, done: trio.Event = done) -> None:
-                self._take(outcome)
-                done.set()
-
             signs = number % SIGN_LOOKS == 0
-            self._engine.background(Work(then, query=partial(self._look, signs)))
-            await done.wait()
+            self._take(await answer(self._engine.background, partial(self._look, signs)))
             if signs:
                 self._engine.look_for_claims()
             await trio.sleep(LOOK_SECONDS)

@@ -9,12 +9,10 @@ so that a gate that is restarted knows whether the worker lives.
 from datetime import timedelta
 
 from gate import claims, errors
-from gate.claims import Ask
+from gate.claims import MARK, Ask
 from gate.interface import StartIn
 from gate.rules import SendPolicy
 
-MARK = "\x1f"
-"""What the ledger's name of a start begins with, and what parts its fields."""
 POLICY = SendPolicy(on_doubt="resend")
 LEASE_SECONDS = timedelta(days=366).total_seconds()
 """A task runs as long as it likes: its start ends with its worker."""

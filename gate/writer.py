@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
+import trio
+
 from gate.errors import StoreError
 from gate.stores.base import Step, Store
 
@@ -33,6 +35,15 @@ class Work:
         self.step = step
         self.query = query
         self.outcome: Any = None
+
+
+async def answer(background: Callable[[Work], None], query: Callable[[Store], Any]) -> Any:
+    """Ask the store from a task: what `query` returned, or the exception. `background`: hands over a work."""
+    done = trio.Event()
+    work = Work(lambda _: done.set(), query=query)
+    background(work)
+    await done.wait()
+    return work.outcome
 
 
 Deliver = Callable[[list[Work]], None]

@@ -28,11 +28,17 @@ hypothesis.settings.register_profile("explore", deadline=None, max_examples=2_00
 hypothesis.settings.load_profile("house")
 
 
-@contextmanager
-def running_redis() -> Iterator[RedisServer]:
+@pytest.fixture(scope="session")
+def redis_binary() -> Path:
+    """A redis-server that can be started."""
     binary = find_server()
     if binary is None:
         pytest.skip("no redis-server on this machine: apt install redis-server, or run tests/run.py")
+    return binary
+
+
+@contextmanager
+def running_redis(binary: Path) -> Iterator[RedisServer]:
     server = RedisServer(binary)
     try:
         server.start()
@@ -42,23 +48,23 @@ def running_redis() -> Iterator[RedisServer]:
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[RedisServer]:
+def redis_server(redis_binary: Path) -> Iterator[RedisServer]:
     """A running redis-server of our own. A test may stop it; `redis_url` starts it again."""
-    with running_redis() as server:
+    with running_redis(redis_binary) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def shared_redis() -> Iterator[RedisServer]:
+def shared_redis(redis_binary: Path) -> Iterator[RedisServer]:
     """A Redis for tests that take a prefix of their own, and leave it running."""
-    with running_redis() as server:
+    with running_redis(redis_binary) as server:
         yield server
 
 
 @pytest.fixture
-def server() -> Iterator[RedisServer]:
+def server(redis_binary: Path) -> Iterator[RedisServer]:
     """A Redis of this test's own, to be stopped, emptied or filled."""
-    with running_redis() as server:
+    with running_redis(redis_binary) as server:
         yield server
 
 

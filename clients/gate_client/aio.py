@@ -6,7 +6,8 @@ timeout, it has an answer or raises GateUnreachable. A call that is cancelled le
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -137,14 +138,10 @@ class AsyncGate:
     ) -> AsyncClaim:
         """Ask for one occurrence, as `Gate.claim` does; cancelled, it leaves no claim behind."""
         parameters = claim_in(schedule, self.holder, at, **options)
-        self._bind()
-        self._reclaim(parameters.token or "")
-        try:
+        with self._asking_for(parameters):
             reply = await self.call(CLAIM, parameters, ClaimOut, timeout=timeout)
             if reply.decision is Decision.HELD and wait:
                 reply = await self._outcome(parameters, reply, wait)
-        finally:
-            self._claiming.discard(parameters.token or "")
         return AsyncClaim(self, schedule, reply)
 
     async def start(
@@ -158,13 +155,20 @@ class AsyncGate:
     ) -> AsyncClaim:
         """Ask whether to start the task of an occurrence, as `Gate.start` does; cancelled, it leaves none behind."""
         parameters = start_in(schedule, self.holder, at, attempt, token)
-        self._bind()
-        self._reclaim(parameters.token or "")
-        try:
+        with self._asking_for(parameters):
             reply = await self.call(START, parameters, ClaimOut, timeout=timeout)
-        finally:
-            self._claiming.discard(parameters.token or "")
         return AsyncClaim(self, schedule, reply)
+
+    @contextmanager
+    def _asking_for(self, parameters: Granting) -> Generator[None]:
+        """While somebody asks with a token, it is not released."""
+        token = parameters.token or ""
+        self._bind()
+        self._reclaim(token)
+        try:
+            yield
+        finally:
+            self._claiming.discard(token)
 
     def sending(self, schedule: str, at: datetime | str | None = None, **options: Unpack[AskOptions]) -> "AsyncSending":
         """`async with gate.sending("nightly", minute) as claim:` send inside, if `claim.granted`.

@@ -13,12 +13,12 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 import click
 
 from gate.ctl.asking import Failed, Unreachable, WrongUsage, ask, socket_option
+from gate.ctl.status import METHOD
 from gate.interface import StatusIn, StatusOut
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
-METHOD = "io.schedulegate.Control.Status"
 SCHEDULES = 1000
 """How many schedules have series of their own: as many as a status names."""
 CONTENT = "text/plain; version=0.0.4; charset=utf-8"

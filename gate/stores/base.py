@@ -23,8 +23,14 @@ SCHEDULE_DAYS = 400
 """How long a recurring schedule is known that nobody asks for any more: a yearly one must survive."""
 ONCE_DAYS = 2
 """How long a one-off is known at least: that somebody asks for it is written down once a day."""
+
 AFTER_TOUCH = timedelta(seconds=EARLY_SECONDS, microseconds=1)
 """What is forgotten reaches this far beyond the last touch: an occurrence may be settled before its time."""
+
+
+def kept_for(keep: timedelta) -> dict[bool, timedelta]:
+    """How long a schedule is known that nobody asks for any more, by whether it is a one-off."""
+    return {once: max(keep, timedelta(days=ONCE_DAYS if once else SCHEDULE_DAYS)) for once in (True, False)}
 
 
 class Step(NamedTuple):

@@ -9,14 +9,13 @@ from gate.ledger import EPOCH, Occurrence, Schedule, Token
 from gate.starts import is_start
 from gate.stores.base import (
     AFTER_TOUCH,
-    ONCE_DAYS,
-    SCHEDULE_DAYS,
     TOKEN_DAYS,
     Batch,
     Listed,
     Outcome,
     Step,
     Titled,
+    kept_for,
 )
 
 
@@ -148,7 +147,7 @@ class MemoryStore:
 
     def _prune_schedules(self, now: datetime, limit: int) -> int:
         """One-offs go when they have not been asked for as long as is kept, recurring schedules much later."""
-        kept = {once: max(self._keep, timedelta(days=ONCE_DAYS if once else SCHEDULE_DAYS)) for once in (True, False)}
+        kept = kept_for(self._keep)
         busy = {o.schedule for o in self.open_claims()}
         old = [s for s in self._schedules.values() if s.touched < now - kept[s.once] and s.name not in busy][
             : max(limit, 0)

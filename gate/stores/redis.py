@@ -20,7 +20,6 @@ from gate.ledger import EPOCH, Occurrence, Schedule, Token
 from gate.stores.base import (
     AFTER_TOUCH,
     ONCE_DAYS,
-    SCHEDULE_DAYS,
     TOKEN_DAYS,
     Batch,
     Listed,
@@ -28,6 +27,7 @@ from gate.stores.base import (
     Sign,
     Step,
     Titled,
+    kept_for,
 )
 from gate.stores.journal import Journal
 from gate.stores.redislink import Link
@@ -81,6 +81,8 @@ class RedisStore:
         self._clock = clock or link.now
         self._keep = timedelta(seconds=keep)
         self._keys = Keys(prefix)
+        self._watched = (self._keys.epoch, self._keys.forgotten, self._keys.lost)
+        """What every decision rests on."""
         self._values: dict[str, bytes] = {}
         """What each key held when it was seen last."""
         self._records: dict[str, Schedule | Occurrence | Token] = {}
@@ -142,7 +144,7 @@ class RedisStore:
             self._values.pop(key, None)
 
     def _forget_seen(self) -> None:
-        kept = {key: self.seen(key) for key in (self._keys.epoch, self._keys.forgotten, self._keys.lost)}
+        kept = {key: self.seen(key) for key in self._watched}
         self._values.clear()
         self._records.clear()
         self._values.update({key: value for key, value in kept.items() if value})
@@ -171,7 +173,7 @@ class RedisStore:
         for key, one in occurrences.items():
             before = attempt.stored.get(key)
             if before is not None:
-                plan.moved(before, one)
+                plan.leave(before, one)
         plan.write(schedules.values(), occurrences.values(), (attempt.tokens | batch.tokens).values())
         peeks = [self._keys.occurrence(s.schedule, s.at) for s in steps if s.schedule is not None and s.at is not None]
         if not self._compare(attempt.looked, plan, [key for key in dict.fromkeys(peeks) if key not in attempt.looked]):
@@ -181,8 +183,7 @@ class RedisStore:
 
     def _compare(self, looked: Iterable[str], plan: Plan, peeks: Sequence[str] = ()) -> bool:
         """Write a plan if the keys that were looked at still hold what they did; else learn what they hold."""
-        watched = (self._keys.epoch, self._keys.forgotten, self._keys.lost)
-        checks = [(key, self.seen(key)) for key in dict.fromkeys([*watched, *looked])]
+        checks = [(key, self.seen(key)) for key in dict.fromkeys([*self._watched, *looked])]
         held = self._link.compare(checks, peeks, plan.commands + plan.ends())
         if held is None:
             return True
@@ -215,11 +216,10 @@ class RedisStore:
         name = f"epoch {self.url} {self._keys.root}"
         before = self._journal.meta(name)
         for _ in range(ATTEMPTS):
-            watched = [self._keys.epoch, self._keys.forgotten, self._keys.lost]
-            held = self._link.compare([(key, b"?") for key in watched], [], [])
+            held = self._link.compare([(key, b"?") for key in self._watched], [], [])
             assert held is not None  # no value is "?"
             self._forget_seen()
-            for key, value in zip(watched, held, strict=True):
+            for key, value in zip(self._watched, held, strict=True):
                 self._remember(key, value)
             self._epoch = self.seen(self._keys.epoch)
             lost = before is not None and before.encode() != self._epoch
@@ -230,7 +230,7 @@ class RedisStore:
                 plan.set(self._keys.epoch, secrets.token_hex(8).encode())
             if lost:
                 plan.set(self._keys.lost, str(micros(self.now())).encode())
-            self._link.compare([(key, self.seen(key)) for key in watched], [], plan.commands)
+            self._link.compare([(key, self.seen(key)) for key in self._watched], [], plan.commands)
         self._journal.set_meta(name, self._epoch.decode())
         self._say_lost()
 
@@ -285,12 +285,10 @@ class RedisStore:
         return self._count(key), self._titled(self._occurrences(self._zrange(key, limit)))
 
     def known(self, schedule: str, since: datetime, limit: int) -> list[datetime]:
-        return [instant(int(at)) for at in self._since(self._keys.of(schedule), since, limit)]
+        return self._since(self._keys.of(schedule), since, limit)
 
     def unsent(self, schedule: str, since: datetime, limit: int) -> list[Occurrence]:
-        ats = [instant(int(at)) for at in self._since(self._keys.unsent(schedule), since, limit)]
-        found = self._get([self._keys.occurrence(schedule, at) for at in ats], Occurrence)
-        return [one for one in found if one is not None]
+        return self._of(schedule, self._since(self._keys.unsent(schedule), since, limit))
 
     def horizon(self, now: datetime) -> datetime:
         forgotten = self.seen(self._keys.forgotten)
@@ -299,8 +297,7 @@ class RedisStore:
 
     def history(self, schedule: str | None, since: datetime | None, limit: int) -> list[Titled]:
         if schedule is not None:
-            ats = [instant(int(at)) for at in self._since(self._keys.of(schedule), since or EPOCH, limit)]
-            return self._titled(self._get([self._keys.occurrence(schedule, at) for at in ats], Occurrence))
+            return self._titled(self._of(schedule, self.known(schedule, since or EPOCH, limit)))
         found: list[Occurrence] = []
         for page in range(PAGES):
             places = self._zrange(self._keys.touched, PAGE, page * PAGE)
@@ -317,6 +314,11 @@ class RedisStore:
         schedules = self._get([self._keys.schedule(one.schedule) for one in known], Schedule)
         return [Titled(s.title if s else None, one) for s, one in zip(schedules, known, strict=True)]
 
+    def _of(self, schedule: str, ats: Iterable[datetime]) -> list[Occurrence]:
+        """Those of these occurrences of a schedule that are known."""
+        found = self._get([self._keys.occurrence(schedule, at) for at in ats], Occurrence)
+        return [one for one in found if one is not None]
+
     def _occurrences(self, places: Sequence[bytes]) -> list[Occurrence | None]:
         return self._get([self._keys.occurrence(*parted(place)) for place in places], Occurrence)
 
@@ -332,11 +334,13 @@ class RedisStore:
             return []
         return list(self._link.call(lambda client: client.zrevrange(key, start, start + limit - 1)))
 
-    def _since(self, key: str, since: datetime, limit: int) -> list[bytes]:
-        def work(client: "object") -> list[bytes]:
-            return list(client.zrevrangebyscore(key, "+inf", micros(since), start=0, num=limit))  # type: ignore[attr-defined]
-
-        return self._link.call(work) if limit > 0 else []
+    def _since(self, key: str, since: datetime, limit: int) -> list[datetime]:
+        """The `at` of the newest occurrences in a list of one schedule, none before `since`; the newest first."""
+        if limit <= 0:
+            return []
+        score = micros(since)
+        found = self._link.call(lambda client: client.zrevrangebyscore(key, "+inf", score, start=0, num=limit))
+        return [instant(int(at)) for at in found]
 
     def _count(self, key: str) -> int:
         return int(self._link.call(lambda client: client.zcard(key)))
@@ -353,12 +357,9 @@ class RedisStore:
         if kind in LOCAL:
             self._journal.put_notes(kind, changes)
             return
-        plan, key = Plan(self._keys, self.gate), self._keys.notes(kind)
-        for name, value in changes.items():
-            plan.commands.append(("HDEL", key, [name]) if value is None else ("HSET", key, [name, value]))
-        plan.commands.append(("PEXPIRE", key, [SCHEDULE_DAYS * 86_400_000]))
-        plan.commands.append(("INCR", self._keys.version, []))
-        plan.commands.append(("PEXPIRE", self._keys.version, [SCHEDULE_DAYS * 86_400_000]))
+        plan = Plan(self._keys, self.gate)
+        plan.note(self._keys.notes(kind), changes)
+        plan.count(self._keys.version)
         for _ in range(ATTEMPTS):
             if self._compare([], plan):
                 return
@@ -381,10 +382,10 @@ class RedisStore:
         return forgotten
 
     def _oldest(self, key: str, before: datetime, limit: int, start: int = 0) -> list[bytes]:
-        def work(client: "object") -> list[bytes]:
-            return list(client.zrangebyscore(key, "-inf", f"({micros(before)}", start=start, num=limit))  # type: ignore[attr-defined]
-
-        return self._link.call(work) if limit > 0 else []
+        if limit <= 0:
+            return []
+        end = f"({micros(before)}"
+        return list(self._link.call(lambda client: client.zrangebyscore(key, "-inf", end, start=start, num=limit)))
 
     def _prune_tokens(self, now: datetime, limit: int) -> int:
         """A claim that lives ends by its token, which stays as long."""
@@ -410,13 +411,12 @@ class RedisStore:
 
     def _prune_schedules(self, key: str, now: datetime, limit: int) -> int:
         """One-offs go when they have not been asked for as long as is kept, recurring schedules much later."""
-        kept = {once: max(self._keep, timedelta(days=ONCE_DAYS if once else SCHEDULE_DAYS)) for once in (True, False)}
+        kept = kept_for(self._keep)
         names = self._oldest(key, now - min(kept.values()), max(limit, 0))
         forgotten = 0
         for one in self._get([self._keys.schedule(name.decode()) for name in names], Schedule):
             if one is not None and one.touched < now - kept[one.once]:
-                ats = [instant(int(at)) for at in self._since(self._keys.of(one.name), EPOCH, PAGE)]
-                of = [o for o in self._get([self._keys.occurrence(one.name, at) for at in ats], Occurrence) if o]
+                of = self._of(one.name, self.known(one.name, EPOCH, PAGE))
                 if not any(o.state is State.CLAIMED for o in of):
                     self._forget([one.name], of, [o.token for o in of if o.token])
                     forgotten += 1
@@ -446,8 +446,7 @@ class RedisStore:
         """Give a sign of life, which shows whether the server can be written."""
         sign = msgspec.json.encode(Sign(at=self.now(), host=gethostname()))
         plan = Plan(self._keys, self.gate)
-        plan.commands.append(("HSET", self._keys.gates, [self.gate, sign]))
-        plan.commands.append(("PEXPIRE", self._keys.gates, [SCHEDULE_DAYS * 86_400_000]))
+        plan.note(self._keys.gates, {self.gate: sign})
         self._compare([], plan)
 
     def gates(self) -> dict[str, Sign]:

@@ -7,6 +7,7 @@ carried out: whoever calls asks for the outcome by comparing again.
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from hashlib import sha1
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -44,6 +45,8 @@ return {1, time[1], time[2]}
 """Compares the first keys with what they are thought to hold ('' is nothing). If all are as thought, carries out the
 commands; else gives what all keys hold. It knows no rule. Every key has the same hash tag, so a cluster may run it."""
 
+SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
+
 T = TypeVar("T")
 
 
@@ -67,7 +70,6 @@ class Link:
             self._client = _client(url, password)
         except (RedisError, ValueError, OSError) as error:
             raise StartError(f"store {self.where}: {_text(error)}") from error
-        self._sha: str | None = None
 
     def now(self) -> datetime:
         """The server's clock, by what it said last; between two calls this host's own clocks count on."""
@@ -134,14 +136,10 @@ class Link:
         return answer
 
     def _evaluate(self, client: Any, keys: list[str], words: list[Any]) -> Any:
-        if self._sha is not None:
-            try:
-                return client.evalsha(self._sha, len(keys), *keys, *words)
-            except NoScriptError:
-                self._sha = None
-        answer = client.eval(SCRIPT, len(keys), *keys, *words)
-        self._sha = _sha1(SCRIPT)
-        return answer
+        try:
+            return client.evalsha(SCRIPT_SHA, len(keys), *keys, *words)
+        except NoScriptError:  # a server that runs it for the first time
+            return client.eval(SCRIPT, len(keys), *keys, *words)
 
     def _await_replicas(self, key: str) -> None:
         """Not tried again: on another connection WAIT would know of no write, and count every replica."""
@@ -191,25 +189,23 @@ class Link:
 
 def _wait(client: Any, key: str, replicas: int) -> int:
     """How many replicas have heard of all that this connection wrote, to the node that holds `key`."""
-    anything: Any = client
-    node: dict[str, Any] = {}
-    if isinstance(client, redis.RedisCluster):
-        node = {"target_nodes": client.get_node_from_key(key)}  # type: ignore[no-untyped-call]
-    return int(anything.execute_command("WAIT", replicas, int(TIMEOUT_SECONDS * 500), **node))
+    return int(client.execute_command("WAIT", replicas, int(TIMEOUT_SECONDS * 500), **_node(client, key)))
 
 
 def _info(client: Any) -> dict[str, Any]:
-    if isinstance(client, redis.RedisCluster):
-        return dict(client.info(target_nodes=client.get_primaries()[0]))  # type: ignore[no-untyped-call]
-    return dict(client.info())
+    return dict(client.info(**_node(client)))
 
 
 def _policy(client: Any) -> str:
-    anything: Any = client
-    node: dict[str, Any] = {}
-    if isinstance(client, redis.RedisCluster):
-        node = {"target_nodes": client.get_primaries()[0]}  # type: ignore[no-untyped-call]
-    return str(anything.config_get("maxmemory-policy", **node)["maxmemory-policy"])
+    return str(client.config_get("maxmemory-policy", **_node(client))["maxmemory-policy"])
+
+
+def _node(client: Any, key: str | None = None) -> dict[str, Any]:
+    """Which node of a cluster shall answer: the one that holds `key`, or any primary."""
+    cluster: Any = client
+    if not isinstance(client, redis.RedisCluster):
+        return {}
+    return {"target_nodes": cluster.get_primaries()[0] if key is None else cluster.get_node_from_key(key)}
 
 
 def shown(url: str) -> str:
@@ -286,12 +282,6 @@ def _lost_connection(error: Exception) -> bool:
 def _text(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
-
-
-def _sha1(script: str) -> str:
-    from hashlib import sha1
-
-    return sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
 def _boot() -> float:

@@ -4,7 +4,7 @@ All keys begin with "{prefix}:", a hash tag, so that a cluster keeps one ledger 
 Records are strings; sorted sets order them for the lists; each key has an end, long after `prune` should have taken it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias, TypeVar
 
@@ -21,8 +21,10 @@ Command: TypeAlias = tuple[str, str, list[bytes | str | int]]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _encode = msgspec.msgpack.Encoder().encode
-END_MS = (SCHEDULE_DAYS + 30) * 86_400_000
-TOKEN_END_MS = (TOKEN_DAYS + 2) * 86_400_000
+DAY_MS = 86_400_000
+NOTE_END_MS = SCHEDULE_DAYS * DAY_MS
+END_MS = NOTE_END_MS + 30 * DAY_MS
+TOKEN_END_MS = (TOKEN_DAYS + 2) * DAY_MS
 
 LISTED = {State.CLAIMED: "claimed", State.DOUBT: "doubt", State.MISSED: "missed"}
 """The sorted sets of occurrences by state."""
@@ -118,7 +120,8 @@ class Plan:
     def __init__(self, keys: Keys, gate: str) -> None:
         self._keys = keys
         self._gate = gate
-        self._ends: set[str] = set()
+        self._ends: dict[str, int] = {}
+        """For how long each key without an end of its own lives on, in milliseconds."""
         self.commands: list[Command] = []
 
     def write(self, schedules: Iterable[Schedule], occurrences: Iterable[Occurrence], tokens: Iterable[Token]) -> None:
@@ -142,22 +145,32 @@ class Plan:
             self._put("DEL", self._keys.occurrence(one.schedule, one.at))
             self._put("ZREM", self._keys.by_touch(one.schedule), place)
             self._put("ZREM", self._keys.of(one.schedule), micros(one.at))
-            self._leave(one, None)
+            self.leave(one, None)
         for token in tokens:
             self._put("DEL", self._keys.token(token))
             self._put("ZREM", self._keys.tokens, token)
-
-    def moved(self, before: Occurrence, after: Occurrence) -> None:
-        """Take an occurrence out of the lists in which it is no longer."""
-        self._leave(before, after)
 
     def set(self, key: str, value: bytes | str) -> None:
         """Set a plain value."""
         self._set(key, value, END_MS)
 
+    def note(self, key: str, changes: Mapping[str, bytes | None]) -> None:
+        """Write fields of a hash, and remove those whose value is None."""
+        for name, value in changes.items():
+            if value is None:
+                self._put("HDEL", key, name)
+            else:
+                self._put("HSET", key, name, value)
+        self._ends[key] = NOTE_END_MS
+
+    def count(self, key: str) -> None:
+        """Count one more."""
+        self._put("INCR", key)
+        self._ends[key] = NOTE_END_MS
+
     def ends(self) -> list[Command]:
-        """What keeps the sorted sets alive for as long again."""
-        return [("PEXPIRE", key, [END_MS]) for key in sorted(self._ends)]
+        """What keeps all that has no end of its own alive for as long again."""
+        return [("PEXPIRE", key, [end]) for key, end in sorted(self._ends.items())]
 
     def _occurrence(self, one: Occurrence) -> None:
         place = member(one.schedule, one.at)
@@ -171,11 +184,12 @@ class Plan:
             self._add(self._keys.unsent(one.schedule), micros(one.at), micros(one.at))
         if one.state is State.CLAIMED:
             self._put("HSET", self._keys.owners, place, self._gate)
-            self._ends.add(self._keys.owners)
+            self._ends[self._keys.owners] = END_MS
             end = micros(one.until) // 1000 + TOKEN_END_MS  # a claim is settled by its token, which stays as long
             self._put("PEXPIREAT", self._keys.token(one.token), end)
 
-    def _leave(self, before: Occurrence, after: Occurrence | None) -> None:
+    def leave(self, before: Occurrence, after: Occurrence | None) -> None:
+        """Take an occurrence out of the lists in which it is no longer; `after`: what it is now, if it is."""
         place, state = member(before.schedule, before.at), None if after is None else after.state
         if before.state in LISTED and before.state is not state:
             self._put("ZREM", self._keys.state(before.state), place)
@@ -189,7 +203,7 @@ class Plan:
 
     def _add(self, key: str, score: int, place: str | int) -> None:
         self._put("ZADD", key, score, place)
-        self._ends.add(key)
+        self._ends[key] = END_MS
 
     def _put(self, name: str, key: str, *rest: bytes | str | int) -> None:
         self.commands.append((name, key, list(rest)))

@@ -21,14 +21,13 @@ from gate.ledger import EARLY_SECONDS, EPOCH, Occurrence, Schedule, Token
 from gate.stores import file
 from gate.stores.base import (
     AFTER_TOUCH,
-    ONCE_DAYS,
-    SCHEDULE_DAYS,
     TOKEN_DAYS,
     Batch,
     Listed,
     Outcome,
     Step,
     Titled,
+    kept_for,
 )
 
 REMEMBERED = 20_000
@@ -436,11 +435,11 @@ class SqliteStore:
     def _old_schedules(self, connection: sqlite3.Connection, now: datetime, limit: int) -> list[tuple[Any, ...]]:
         """One-offs go when they have not been asked for as long as is kept, recurring schedules much later."""
         found: list[tuple[Any, ...]] = []
-        for once, days in ((1, ONCE_DAYS), (0, SCHEDULE_DAYS)):
+        for once, kept in kept_for(self._keep).items():
             found += connection.execute(
                 "SELECT id FROM schedule s WHERE once = ? AND touched < ? AND NOT EXISTS"
                 " (SELECT 1 FROM occurrence o WHERE o.schedule = s.id AND o.state = 'claimed') LIMIT ?",
-                (once, _stored(now - max(self._keep, timedelta(days=days))), max(limit - len(found), 0)),
+                (once, _stored(now - kept), max(limit - len(found), 0)),
             ).fetchall()
         return found
 

@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,59 +43,43 @@ def why_not() -> str | None:
     return None
 
 
+def kept(place: Path, command: Callable[[Path], list[str | Path]]) -> Path:
+    """A folder that a command makes, made once and kept; another run may be faster."""
+    if place.exists():
+        return place
+    making = place.with_name(f"{place.name}.{os.getpid()}")
+    making.parent.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(command(making), capture_output=True, check=False)
+    if done.returncode:
+        shutil.rmtree(making, ignore_errors=True)
+        pytest.skip(f"{place.name} cannot be made: {done.stderr.decode()[-300:]}")
+    try:
+        making.rename(place)
+    except OSError:
+        shutil.rmtree(making)
+    return place
+
+
 def tree(suite: str) -> Path:
-    """A small Debian with systemd and Python, made once and kept."""
-    made = TREES / suite
-    if (made / "usr/bin/python3").exists():
-        return made
+    """A small Debian with systemd and Python."""
     if not SOURCES.exists():
         pytest.skip(f"{SOURCES} does not say where Debian's packages are")
     mirror = next(line.split()[1] for line in SOURCES.read_text().splitlines() if line.startswith("URIs:"))
-    making = TREES / f"{suite}.{os.getpid()}"
-    making.parent.mkdir(parents=True, exist_ok=True)
     include = "--include=systemd,systemd-sysv,python3,procps,tzdata"
     options = ["--quiet", "--variant=apt", "--dpkgopt=force-unsafe-io", '--aptopt=APT::Install-Recommends "false"']
-    command: list[str | Path] = ["mmdebstrap", *options, include, suite, making, mirror]
-    done = subprocess.run(command, capture_output=True, check=False)
-    if done.returncode:
-        shutil.rmtree(making, ignore_errors=True)
-        pytest.skip(f"no tree of {suite} can be made: {done.stderr.decode()[-300:]}")
-    keep(making, made)
-    return made
-
-
-def keep(making: Path, kept: Path) -> None:
-    """Give it its name; another run may have been faster."""
-    try:
-        making.rename(kept)
-    except OSError:
-        shutil.rmtree(making)
+    return kept(TREES / suite, lambda making: ["mmdebstrap", *options, include, suite, making, mirror])
 
 
 def site(python: str) -> Path:
-    """Our wheel and all that it needs, for a Python of that version; made anew when something of ours changed."""
-    lock = (ROOT / "requirements.lock").read_bytes()
-    kept = TREES.parent / f"site-{python}-{hashlib.sha256(lock).hexdigest()[:12]}"
-    if not kept.exists():
-        making = kept.with_name(f"{kept.name}.{os.getpid()}")
-        platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (17, 24, 27, 28)]
-        wanted = ["trio", "redis", "croniter", "tzdata", "click", "rich", "prometheus-client", "msgspec", "taskiq"]
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
-        target = [f"--target={making}", f"--python-version={python}", "--only-binary=:all:", "--implementation=cp"]
-        command = [
-            *pip,
-            *target,
-            *platforms,
-            "--platform=manylinux2014_x86_64",
-            f"--constraint={ROOT / 'requirements.lock'}",
-            *wanted,
-        ]
-        done = subprocess.run(command, capture_output=True, check=False)
-        if done.returncode:
-            shutil.rmtree(making, ignore_errors=True)
-            pytest.skip(f"no packages for Python {python}: {done.stderr.decode()[-300:]}")
-        keep(making, kept)
-    return kept
+    """All that our wheel needs, for a Python of that version; made anew when the lock file changes."""
+    lock = ROOT / "requirements.lock"
+    platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (17, 24, 27, 28)]
+    wanted = ["trio", "redis", "croniter", "tzdata", "click", "rich", "prometheus-client", "msgspec", "taskiq"]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
+    pip += [f"--python-version={python}", "--only-binary=:all:", "--implementation=cp", f"--constraint={lock}"]
+    pip += [*platforms, "--platform=manylinux2014_x86_64", *wanted]
+    digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
+    return kept(TREES.parent / f"site-{python}-{digest}", lambda making: [*pip, f"--target={making}"])
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from tests.support import tell
 from tests.support.book import KEEP, Book, ManualClock
 from tests.support.gate_process import PATIENCE, ErrorReply, GateProcess, RawClient
 from tests.support.instants import minute
-from tests.support.redis import find_server
 from tests.support.redis_cluster import Cluster, Sentinels, ask, eventually, leads
 from tests.support.redis_store import redis_store
 
@@ -26,16 +25,8 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def binary() -> Path:
-    found = find_server()
-    if found is None:
-        pytest.skip("no redis-server on this machine: run tests/run.py, or apt install redis-server")
-    return found
-
-
-@pytest.fixture
-def sentinels(binary: Path, stack: ExitStack) -> Sentinels:
-    return Sentinels(binary, stack)
+def sentinels(redis_binary: Path, stack: ExitStack) -> Sentinels:
+    return Sentinels(redis_binary, stack)
 
 
 def gate_at(url: str, folder: Path, stack: ExitStack, wait_replicas: int = 0) -> GateProcess:
@@ -111,9 +102,9 @@ def test_nothing_is_granted_of_which_too_few_replicas_have_heard(
 
 
 def test_a_cluster_lives_on_when_a_node_dies_and_when_that_of_the_ledger_does(
-    binary: Path, tmp_path: Path, stack: ExitStack
+    redis_binary: Path, tmp_path: Path, stack: ExitStack
 ) -> None:
-    cluster = Cluster(binary, stack, replicas=True)
+    cluster = Cluster(redis_binary, stack, replicas=True)
     gate = gate_at(cluster.url, tmp_path / "gate", stack, wait_replicas=1)
     ours = cluster.owner_of("gate")
     other = (ours + 1) % 3
@@ -136,8 +127,8 @@ def test_a_cluster_lives_on_when_a_node_dies_and_when_that_of_the_ledger_does(
             assert client.claim("known", minute(at))["decision"] == "sent"
 
 
-def test_a_store_in_a_cluster_has_notes_and_lists(binary: Path, tmp_path: Path, stack: ExitStack) -> None:
-    cluster, clock = Cluster(binary, stack), ManualClock()
+def test_a_store_in_a_cluster_has_notes_and_lists(redis_binary: Path, tmp_path: Path, stack: ExitStack) -> None:
+    cluster, clock = Cluster(redis_binary, stack), ManualClock()
     store = redis_store(cluster.url, tmp_path / "j.db", KEEP, clock)
     stack.callback(store.close)
     book = Book(store, clock)
