@@ -43,8 +43,10 @@ PRUNE_AGAIN_SECONDS = 0.05
 PRUNE_RECORDS = 500
 _ASIDE = trio.CapacityLimiter(1)
 """How many answers are made beside the event loop at a time."""
-SWITCH_SECONDS = 0.0003
-"""How long the store's thread may keep the interpreter: short, since the event loop waits for it."""
+SWITCH_SECONDS = 0.00003
+"""How long a thread may keep the interpreter while the other wants it: short, since event loop and store wait for each
+other. A claim changes hands some twenty times, so beside a flood that keeps the loop busy, 0.3 ms each made it slow.
+"""
 
 
 Listener = socket.socket
