@@ -186,6 +186,7 @@ class AcquireOut(Reply, frozen=True, kw_only=True):
     permit: str | None
     until: Instant | None
     reason: str
+    reuse: float | None = None
 
 
 class BindIn(Wire, frozen=True, kw_only=True):

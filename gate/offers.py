@@ -63,6 +63,10 @@ class Offers:
 
     # -- who waits
 
+    def wanted(self, pools: frozenset[str]) -> bool:
+        """Whether somebody waits for a place in one of these pools, or has one kept for him."""
+        return not pools.isdisjoint(self._waiting.needed()) or any(self._places.pool(name).promised for name in pools)
+
     def get(self, key: Key) -> Waiter | None:
         return self._waiting.get(key)
 

@@ -38,8 +38,9 @@ class Ask(Struct, frozen=True, kw_only=True):
 class Answer(Struct, frozen=True, kw_only=True):
     """`permit`: None is no. `granted` and `left_out`: the choices that have room, and those that have none.
 
-    `until`: when to ask again at the latest; None if nothing is known but that a place may become free. `record`: to be
-    on disk before this answer leaves; then call `recorded`.
+    `until`: when to ask again at the latest; None if nothing is known but that a place may become free. `reuse`: for
+    how many seconds the permit may serve one job after another; None: one only. `record`: to be on disk before this
+    answer leaves; then call `recorded`.
     """
 
     permit: str | None
@@ -47,6 +48,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     left_out: tuple[Choice, ...]
     reason: str
     until: datetime | None = None
+    reuse: float | None = None
     record: Record | None = None
 
 

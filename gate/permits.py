@@ -17,7 +17,7 @@ from gate.holders import Record
 from gate.offers import OFFER_SECONDS, Offers
 from gate.permit import Answer, Ask, Bound, Choice, Held, Permit, PoolStatus, Restored, Restorer, Tick, pools_of
 from gate.places import Places
-from gate.pools import Given, Limits
+from gate.pools import Given, Limits, slot
 from gate.waitlist import Connection, Key, Process, Waiter
 
 GRACE_SECONDS = 2.0
@@ -25,6 +25,9 @@ GRACE_SECONDS = 2.0
 AWAY_SECONDS = 30.0
 """How long places stay taken of a worker that does not come back while others of its living process do. It may be busy
 in an event loop of its own; procrastinate takes it for stalled after as long."""
+REUSE_SECONDS = 0.05
+"""How long a permit may serve one job after another. Whoever makes a limit smaller, or begins to wait, meanwhile sees
+jobs start for as long: half of what an override may take to be felt."""
 MOST = 10_000
 """How many permits and waiters there may be over all."""
 MOST_OF_PROCESS = 1_000
@@ -114,7 +117,20 @@ class Permits:
         for name in permit.pools:
             self._places.pool(name).give(limits(name), now)
         self._places.put(permit)
-        return self._granted(permit)
+        return replace(self._granted(permit), reuse=None if left_out else self._reuse(granted, limits, now))
+
+    def _reuse(self, granted: Iterable[Choice], limits: Limits, now: datetime) -> float | None:
+        """For how long one job after another may take the same places: while all would count alike, the limits stay
+        as they are, no ramp counts starts, and nobody waits to whom a place would be due in between.
+        """
+        pools, *others = {frozenset(choice.pools) for choice in granted}
+        if others or not pools or self._offers.wanted(pools):
+            return None
+        holding = [limits(name) for name in pools]
+        if any(slot(limit, now) is not None for limit in holding):
+            return None
+        left = [(limit.until - now).total_seconds() for limit in holding if limit.until is not None]
+        return max(0.0, min([REUSE_SECONDS, *left]))
 
     def _granted(self, permit: Permit) -> Answer:
         pools = ", ".join(sorted(pools_of(permit.granted)))

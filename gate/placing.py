@@ -179,6 +179,7 @@ class Placing:
             permit=answer.permit,
             until=verdict.until,
             reason=answer.reason,
+            reuse=answer.reuse,
         )
 
     def bind(self, request: Request, asked: BindIn) -> None:

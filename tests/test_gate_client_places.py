@@ -292,6 +292,94 @@ def test_many_places_are_told_in_pieces(gate: PlaceGate) -> None:
     run(gate, work)
 
 
+def test_a_place_serves_one_job_after_another_and_the_gate_is_told_at_the_end_which_one_has_it(gate: PlaceGate) -> None:
+    gate.reuse = 0.3
+
+    async def work(places: Places) -> None:
+        permit = await acquired(places, "a", "b")
+        for job in range(5):
+            places.bind(permit, "ab"[job % 2], str(job))
+            assert places.held[permit].job == str(job)
+            places.done(permit)
+            assert places.held[permit].job is None
+            assert await acquired(places, "a", "b") == permit
+        await gate.when(lambda: gate.jobs == ["0"])
+        places.bind(permit, "b", "long")
+        await gate.when(lambda: gate.jobs == ["long"])
+        places.done(permit)
+        assert places.held == {}
+        await gate.when(lambda: gate.held == {})
+
+    run(gate, work)
+    assert methods(gate)[1:] == ["Acquire", "Bind", "Bind", "Release"]
+
+
+def test_a_place_that_no_job_takes_is_given_back_when_its_time_is_over(gate: PlaceGate) -> None:
+    gate.reuse = 0.1
+
+    async def work(places: Places) -> None:
+        permit = await acquired(places)
+        places.bind(permit, "a", "1")
+        places.done(permit)
+        assert await acquired(places) == permit
+        places.bind(permit, "a", "2")
+        places.done(permit)
+        await gate.when(lambda: gate.held == {})
+        assert places.held == {}
+        assert await acquired(places) != permit
+
+    run(gate, work)
+
+
+def test_a_place_is_kept_for_the_same_queues_only_and_an_empty_fetch_gives_it_back(gate: PlaceGate) -> None:
+    gate.reuse = 60.0
+
+    async def work(places: Places) -> None:
+        first = await acquired(places, "a")
+        places.bind(first, "a", "1")
+        places.done(first)
+        other = await acquired(places, "b")
+        assert other != first
+        assert await acquired(places, "a") == first
+        places.release(first)
+        assert await acquired(places, "a") != first
+
+    run(gate, work)
+
+
+def test_a_place_that_is_not_for_more_or_was_not_used_is_given_back_at_once(gate: PlaceGate) -> None:
+    async def work(places: Places) -> None:
+        first = await acquired(places)
+        places.bind(first, "a", "1")
+        places.done(first)
+        assert places.held == {}
+        gate.reuse = 60.0
+        second = await acquired(places)
+        places.done(second)
+        assert places.held == {}
+        await gate.when(lambda: gate.held == {})
+
+    run(gate, work)
+
+
+def test_no_place_is_kept_over_a_lost_connection(gate: PlaceGate) -> None:
+    gate.reuse = 60.0
+
+    async def work(places: Places) -> None:
+        idle, busy = await acquired(places), await acquired(places)
+        for number, permit in enumerate([busy, idle]):
+            places.bind(permit, "a", str(number))
+        places.done(idle)
+        await asyncio.to_thread(gate.stop)
+        await asyncio.to_thread(gate.start)
+        await gate.when(lambda: RESTORE in dict(gate.calls) and list(gate.held) == [busy])
+        places.done(busy)
+        await gate.when(lambda: gate.held == {})
+        assert await acquired(places) not in {idle, busy}
+
+    run(gate, work)
+
+
 def test_closing_takes_no_longer_than_it_may_while_the_gate_is_away(gate: PlaceGate) -> None:
     async def main() -> None:
         places = Places("w", socket=gate.path)

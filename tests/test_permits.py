@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from gate.permit import Ask, Choice
+from gate.permits import REUSE_SECONDS
 from gate.pools import Limit, Ramp
 from tests.support.permits import A_DICOM, A_MAIL, ANY, DICOM, MAIL, NOON, PACS, World
 
@@ -353,6 +354,58 @@ def test_many_who_wait_cost_an_event_no_more_than_a_few() -> None:
     assert looked_up < 20
 
 
+# -- one job after another
+
+
+def test_a_permit_serves_one_job_after_another_while_nobody_else_waits() -> None:
+    world = World(dicom=2)
+    assert world.ask("w").reuse == REUSE_SECONDS
+    assert world.ask("w").reuse == REUSE_SECONDS
+    assert world.ask("w").permit is None
+    assert world.ask("w", A_DICOM, ANY).reuse is None, "it was refused a part"
+
+
+def test_a_permit_serves_one_job_only_where_somebody_waits_for_one_of_its_places() -> None:
+    world = World()
+    world.take("w")
+    assert world.ask("x").permit is None
+    assert world.ask("m", A_MAIL).reuse is None, "x waits for a place of pacs-1 too"
+    apart = Choice(rule="apart", queues=("apart",), pools=("rule apart",))
+    world.numbers["rule apart"] = 1
+    assert world.ask("m", apart).reuse == REUSE_SECONDS
+
+
+def test_a_permit_serves_one_job_only_while_a_place_is_kept_for_another_one() -> None:
+    world = World(dicom=1)
+    first = world.take("w")
+    world.ask("x")
+    assert world.release(first) == ["x"]
+    world.numbers[DICOM] = 2
+    assert world.ask("w").reuse is None
+    assert world.ask("x").reuse == REUSE_SECONDS, "nobody waits any more"
+
+
+def test_a_permit_of_queues_that_count_in_different_places_serves_one_job_only() -> None:
+    world = World()
+    assert world.ask("w", A_DICOM, A_MAIL).reuse is None
+    assert world.ask("x", ANY).reuse is None, "no limit applies: there is no place to keep"
+
+
+def test_a_permit_serves_no_job_beyond_the_hours_of_its_limit() -> None:
+    world = World()
+    world.until = world.now + timedelta(seconds=0.02)
+    assert world.ask("w").reuse == 0.02
+
+
+def test_a_permit_that_is_bound_again_keeps_its_places_and_has_the_other_job() -> None:
+    world = World()
+    permit = world.run("w")
+    assert world.bind(permit, "dicom-2", "job 2").pools == {DICOM, PACS}
+    held = world.permits.get(permit)
+    assert held is not None
+    assert (held.queue, held.job, world.taken(), world.taken(PACS)) == ("dicom-2", "job 2", 1, 1)
+
+
 # -- a ramp
 
 
@@ -381,6 +434,13 @@ def test_a_ramp_gives_so_many_new_places_in_each_of_its_slots(gentle: World) -> 
             tick = gentle.move((tick.next - gentle.now).total_seconds())
     assert started == [0, 20, 40, 60, 80, 100, 120, 140]
     assert gentle.move(20).woken == (), "all are taken"
+
+
+def test_a_ramp_counts_starts_so_each_permit_serves_one_job(gentle: World) -> None:
+    assert gentle.ask("w0").reuse is None
+    gentle.move(8 * 20.0)
+    gentle.permits = type(gentle.permits)(gentle.now)
+    assert gentle.ask("w0").reuse == REUSE_SECONDS, "the ramp is over"
 
 
 def test_refused_for_the_ramp_says_until_when(gentle: World) -> None:

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from gate.holders import Record
 from gate.permit import Ask, Choice, Held, Restorer, pools_of
 from gate.permits import Permits
-from gate.pools import Given, Limit, Ramp
+from gate.pools import Given, Limit, Ramp, slot
 from tests.support import permits_model
 from tests.support.permits import NOON
 from tests.support.permits_model import Model
@@ -116,6 +116,11 @@ class PermitMachine(RuleBasedStateMachine):
         assert ([c.rule for c in answer.granted], [c.rule for c in answer.left_out]) == expected
         assert (answer.permit is None) == (not answer.granted)
         assert answer.reason
+        if answer.reuse is not None:
+            kept = pools_of(answer.granted)
+            assert not answer.left_out
+            assert not any(self.permits.status(name).waiters for name in kept)
+            assert not any(slot(self.limit(name), self.now) for name in kept)
         self.write(answer.record)
         if new and answer.permit is not None:
             pools = pools_of(answer.granted)

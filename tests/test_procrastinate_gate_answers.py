@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.interface import CheckOut
-from procrastinate_gate.answers import COMMIT_SECONDS, Answer, Reading, Verdict, judge, stepped_back
+from procrastinate_gate.answers import COMMIT_SECONDS, Reading, Verdict, answered, judge, stepped_back
 from tests.support.fetch_gate import says
 
 SAID = Reading(wall=1_800_000_000.0, boot=1_000.0)
@@ -20,7 +20,7 @@ def after(seconds: float, *, wall: float | None = None) -> Reading:
 
 
 def verdict(reply: CheckOut, now: Reading, asked: list[str] | None = None) -> Verdict:
-    return judge(Answer(reply=reply, since=SAID), asked, now)
+    return judge(answered(reply, SAID, asked), now)
 
 
 def at(wall: float) -> datetime:
@@ -28,7 +28,7 @@ def at(wall: float) -> datetime:
 
 
 def test_nothing_is_open_before_the_first_answer() -> None:
-    found = judge(None, ["a"], SAID)
+    found = judge(None, SAID)
     assert (found.open, found.settled) == (False, False)
 
 

@@ -18,6 +18,7 @@ from gate.errors import InvalidWorker
 from gate.interface import BindIn, HeldPermit
 from gate_client.places import ACQUIRE, BIND, RELEASE, RESTORE
 from procrastinate_gate import outage
+from procrastinate_gate.permits import FOLLOW_SECONDS
 from tests.support.fetch_gate import says
 from tests.support.place_gate import PlaceGate
 from tests.support.procrastinate_app import POLL, Bench, Clocks, run, said, settled, watched
@@ -87,6 +88,38 @@ def test_two_workers_never_run_more_than_the_limit_and_waste_no_time(gate: Place
     run(work, gate)
     assert running == [0, 2]
     assert gate.most == 2
+
+
+def test_one_place_serves_many_short_jobs_and_is_given_back_when_none_is_left(gate: PlaceGate) -> None:
+    gate.reuse = 30.0
+
+    async def work(bench: Bench) -> None:
+        for number in range(20):
+            await bench.defer(str(number))
+        async with bench.worker():
+            await bench.until(lambda: len(bench.ended) == 20)
+            await free(gate)
+
+    run(work, gate)
+    assert (len(gate.asked(ACQUIRE)), len(gate.asked(BIND)), len(gate.asked(RELEASE))) == (1, 1, 1)
+
+
+def test_a_place_that_has_the_next_job_outlives_the_task_of_the_one_before(gate: PlaceGate) -> None:
+    """The place is free for the next fetch when procrastinate is told of the end, which is before the task is done."""
+    gate.reuse, gate.limit = 30.0, 1
+
+    async def work(bench: Bench) -> None:
+        await bench.defer("first", seconds=2 * FOLLOW_SECONDS)
+        await bench.defer("second", seconds=4 * FOLLOW_SECONDS)
+        async with bench.worker(concurrency=2):
+            await bench.until(lambda: "second" in bench.started)
+            await asyncio.sleep(2 * FOLLOW_SECONDS)
+            assert len(gate.held) == 1
+            await bench.until(lambda: len(bench.ended) == 2)
+            await free(gate)
+
+    run(work, gate)
+    assert gate.most == 1
 
 
 def test_no_place_is_asked_for_where_no_limit_applies(gate: PlaceGate) -> None:

@@ -278,9 +278,9 @@ def test_a_limit_that_comes_while_a_fetch_is_stuck_holds_for_it(
             places.answer = places.limited
             places.say(None)
         assert any("is put back" in text for text in said(caplog))
+        await places.when(lambda: len(places.asked(BIND)) == 1)
 
     run(work, places, dsn)
-    assert len(places.asked(BIND)) == 1
 
 
 def test_a_database_that_fails_a_fetch_ends_the_worker_as_it_does_without_the_gate(gate: FetchGate, dsn: str) -> None:

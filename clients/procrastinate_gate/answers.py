@@ -24,13 +24,6 @@ class Reading(NamedTuple):
     boot: float
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """What the gate said, and a moment than which it is not older."""
-
-    reply: CheckOut
-    since: Reading
-
-
 class Verdict(Struct, frozen=True, kw_only=True):
     """Which queues may be fetched from: None is all, [] is none.
 
@@ -59,21 +52,34 @@ class Verdict(Struct, frozen=True, kw_only=True):
         return self.queues is None or (other.queues is not None and set(other.queues) <= set(self.queues))
 
 
+class Answer(Struct, frozen=True, kw_only=True):
+    """What the gate said, a moment than which it is not older, and what follows from it while it holds."""
+
+    reply: CheckOut
+    since: Reading
+    verdict: Verdict
+
+
+def answered(reply: CheckOut, since: Reading, asked: list[str] | None) -> Answer:
+    """What the gate said of the queues that were asked for."""
+    by_name = reply.open and asked is None and reply.queues is None and (bool(reply.excluded) or reply.limited)
+    queues = narrowed(asked, reply.queues) if reply.open else []
+    verdict = Verdict(queues=queues, reason=reply.reason, until=reply.until, limited=reply.limited, by_name=by_name)
+    return Answer(reply=reply, since=since, verdict=verdict)
+
+
 def stepped_back(before: Reading, now: Reading) -> bool:
     """Whether the wall clock was set back between two moments."""
     return (now.wall - before.wall) - (now.boot - before.boot) < -STEP_SECONDS
 
 
-def judge(answer: Answer | None, asked: list[str] | None, now: Reading) -> Verdict:
+def judge(answer: Answer | None, now: Reading) -> Verdict:
     """What may be fetched of the queues that were asked for, going by this answer."""
     if answer is None:
         return closed_for_now("the gate has not answered yet")
     if (flaw := _flaw(answer, now)) is not None:
         return closed_for_now(flaw)
-    reply = answer.reply
-    by_name = reply.open and asked is None and reply.queues is None and (bool(reply.excluded) or reply.limited)
-    queues = narrowed(asked, reply.queues) if reply.open else []
-    return Verdict(queues=queues, reason=reply.reason, until=reply.until, limited=reply.limited, by_name=by_name)
+    return answer.verdict
 
 
 def closed_for_now(reason: str) -> Verdict:

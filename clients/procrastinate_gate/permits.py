@@ -16,6 +16,10 @@ from procrastinate_gate.waking import Waking
 log = logging.getLogger("procrastinate_gate")
 
 
+FOLLOW_SECONDS = 0.05
+"""After this a job's task is looked for; most empty jobs have ended before."""
+
+
 class Leave(Struct, frozen=True, kw_only=True):
     """What one fetch may take: of these queues, None is all and [] none. `permit`: the place that is kept for it, where
     a limit applies.
@@ -39,6 +43,8 @@ class Permits:
         self._worker = worker
         self._waking = waking
         self._places = Places(worker, socket=socket, late=waking.wake)
+        self._jobs: dict[str, Job] = {}
+        """What was fetched with each permit, until it is said to have ended."""
         self._waits = False
         """Whether the gate may keep a place for this worker later on, since it was not given all that it asked for."""
         self._problem = ""
@@ -65,7 +71,7 @@ class Permits:
         return Leave(queues=narrowed(queues, answer.queues), permit=answer.permit)
 
     def place_told(self) -> None:
-        """The gate says that a place may be had: wake the worker if it waits for one."""
+        """A place may be had: wake the worker if it waits for one."""
         if self._waits:
             self._waking.wake()
 
@@ -83,23 +89,35 @@ class Permits:
             self._places.release(leave.permit)
         else:
             self._places.bind(leave.permit, job.queue, str(job.id))
-            asyncio.get_running_loop().call_soon(self._follow, leave.permit, job)
+            self._jobs[leave.permit] = job
+            asyncio.get_running_loop().call_later(FOLLOW_SECONDS, self._follow, leave.permit, job)
 
     def ended(self, permit: str, job: Job) -> None:
         """A job is finished, or is to be tried again, says the task to which this permit was given for some job."""
         place = self._places.held.get(permit)
         if place is not None and place.job == str(job.id):
-            self._places.release(permit)
+            self._jobs.pop(permit, None)
+            if self._places.done(permit):
+                self.place_told()
 
     def _follow(self, permit: str, job: Job) -> None:
-        """The worker has just made the task of a job that it fetched; with it the job ends, whatever happens in it.
-
-        procrastinate never says that a job is finished whose result cannot be written to the log.
+        """A job still runs, or was never said to have ended: procrastinate says nothing of one whose result cannot be
+        written to the log. With its task it ends, whatever happens in it.
         """
+        if self._jobs.get(permit) is not job:
+            return
         name = f"process job {job.task_name}[{job.id}]"
         for task in asyncio.all_tasks():
             if task.get_name() == name:
-                task.add_done_callback(lambda _: self._places.release(permit))
+                task.add_done_callback(lambda _: self._task_ended(permit, job))
+                return
+        self._task_ended(permit, job)
+
+    def _task_ended(self, permit: str, job: Job) -> None:
+        """The place may have another job by now: one that was fetched while the task of this one came to its end."""
+        if self._jobs.get(permit) is job:
+            del self._jobs[permit]
+            self._places.release(permit)
 
     def _tell(self, error: GateError) -> None:
         """That the gate is away is said by others; an error that it answers is said once."""

@@ -10,7 +10,7 @@ from gate.interface import CheckIn, CheckOut, WatchIn
 from gate_client import AsyncGate
 from gate_client.core import pauses, socket_path, too_late, unreachable
 from gate_client.pushes import Pushes
-from procrastinate_gate.answers import Answer, Reading, Verdict, judge, stepped_back
+from procrastinate_gate.answers import Answer, Reading, Verdict, answered, judge, stepped_back
 from procrastinate_gate.outage import Outage
 
 log = logging.getLogger("procrastinate_gate")
@@ -77,7 +77,7 @@ class Watching:
         answer = self._answer
         if answer is not None and now.boot - max(answer.since.boot, self._asked) >= OVERDUE_SECONDS:
             self._stir.set()
-        return judge(answer, self.queues, now)
+        return judge(answer, now)
 
     def take_place(self) -> bool:
         """Whether, since this was asked last, the gate has said that a place may be had; or has begun to answer, which
@@ -130,7 +130,7 @@ class Watching:
         for reply in pushes.drain():
             self._pushed += 1
             self._place = self._place or (reply.limited and (reply.place or not self._answered))
-            self._take(Answer(reply=reply, since=before), now)
+            self._take(answered(reply, before, self.queues), now)
         if stepped_back(before, now):
             self._distrust(pushes)
         elif pushes.problem is not None:
@@ -197,4 +197,4 @@ class Watching:
             return
         now = self._drain()
         if self._pushed == pushed and not stepped_back(asked, now):
-            self._take(Answer(reply=reply, since=asked), now)
+            self._take(answered(reply, asked, self.queues), now)

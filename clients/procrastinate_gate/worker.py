@@ -54,8 +54,9 @@ class GatedWorker:
         self._told_left_out = False
         self._by_name = False
         """Whether some of all queues are closed, so that those that are open must be named."""
-        self._last = self._told = closed_for_now("the gate was not asked yet")
-        """The last verdict, and the last one that was logged."""
+        self._last: Verdict = closed_for_now("the gate was not asked yet")
+        self._told: Verdict = self._last
+        """The last verdict that was logged."""
 
     # ---- a fetch
 
@@ -73,7 +74,9 @@ class GatedWorker:
         if self._main is None:
             self._asked = queues
             self._main = self._watch(queues)
-        verdict, patience = await self._settled(self.settings.timeout)
+        verdict, patience = self.look(), self.settings.timeout
+        if not verdict.settled:
+            verdict, patience = await self._settled(patience)
         if self._by_name:
             await self._list(list_queues, NAMES_SECONDS)
             verdict, patience = await self._settled(patience)
@@ -99,13 +102,15 @@ class GatedWorker:
         has opened.
         """
         verdict = self._main.verdict() if self._main is not None else self._last
-        named = self._named.verdict() if self._named is not None else closed_for_now("no queue is known yet")
+        named = self._named.verdict() if self._named is not None else None
         self._by_name = verdict.by_name
         if verdict.by_name:
-            verdict = named
+            verdict = named or closed_for_now("no queue is known yet")
         for watching in self._watchings:
             if watching.take_place():
                 self.permits.place_told()
+        if verdict is self._last and verdict is self._told:
+            return verdict
         if not verdict.settled and self._outage.lasts(self._now()):
             verdict = self._without_gate()
         if verdict.settled and _differ(self._told, verdict):

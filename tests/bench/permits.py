@@ -1,4 +1,7 @@
-"""What a place costs: empty jobs, fetched and run one after the other by a real procrastinate worker on PostgreSQL."""
+"""What a place costs: empty jobs, fetched and run one after the other by a real procrastinate worker.
+
+Its PostgreSQL syncs its commits, as users' servers do.
+"""
 
 import asyncio
 import logging
@@ -41,7 +44,7 @@ def servers(bench: Bench) -> Iterator[Servers]:
     if binaries is None:
         raise SystemExit("no PostgreSQL server on this machine: apt install postgresql, or run tests/run.py")
     logging.getLogger("procrastinate").setLevel(logging.ERROR)
-    database = postgres.PostgresServer(binaries)
+    database = postgres.PostgresServer(binaries, synced=True)
     gate = GateProcess(bench.fresh(), config=CONFIG, env=bench.env, log_level="error")
     try:
         database.start()

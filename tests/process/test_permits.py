@@ -245,7 +245,7 @@ def test_chaos_never_runs_more_at_once_than_the_limit_in_force(make_gate: Make, 
     dice, log = random.Random(seed), tmp_path / "log"
     gate = make_gate(config=config(3)).start()
     note = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    workers = [_chaotic(gate, log, number) for number in range(5)]
+    workers = [_chaotic(gate, log, number, hands) for number, hands in enumerate([1, 1, 1, 10, 10])]
     limit, closed, gates = 3, False, 0
     os.write(note, b"L 3\n")
 
@@ -265,7 +265,7 @@ def test_chaos_never_runs_more_at_once_than_the_limit_in_force(make_gate: Make, 
                 case "kill":
                     index = dice.randrange(len(workers))
                     _end(workers[index], note)
-                    workers[index] = _chaotic(gate, log, dice.randrange(10**6))
+                    workers[index] = _chaotic(gate, log, dice.randrange(10**6), dice.choice([1, 1, 1, 10]))
                 case "stop":
                     stopped = dice.choice(workers)
                     stopped.send_signal(signal.SIGSTOP)
@@ -291,9 +291,10 @@ def test_chaos_never_runs_more_at_once_than_the_limit_in_force(make_gate: Make, 
         for one in workers:
             _end(one, note)
         os.close(note)
-    starts, most = _observe(log.read_text().splitlines())
+    starts, again, most = _observe(log.read_text().splitlines())
     peaks = ", ".join(f"{most[limit]} of {limit}" for limit in sorted(most))
-    tell(f"chaos of {CHAOS_SECONDS:g} s, seed {seed}: {starts} starts, {gates} kills of the gate; at most {peaks}")
+    told = f"{starts} starts, {again} of them with the place of the job before, {gates} kills of the gate"
+    tell(f"chaos of {CHAOS_SECONDS:g} s, seed {seed}: {told}; at most {peaks}")
     assert starts > CHAOS_SECONDS
     until(lambda: taken(gate) == 0)
 
@@ -304,21 +305,24 @@ def order(client: RawClient, action: str) -> None:
     client.call("Control.Override", rule="dicom", action=action, **({} if action == "auto" else end))
 
 
-def _observe(lines: list[str]) -> tuple[int, dict[int, int]]:
-    """Count starts, and by limit the most that ran at one; fails at one above the limit.
+def _observe(lines: list[str]) -> tuple[int, int, dict[int, int]]:
+    """Count starts, those with a place that served a job before, and by limit the most that ran at one; fails at one
+    above the limit.
 
-    That is the largest one in force since the place was asked for: a smaller one ends no grant that is on its way.
+    That is the largest one in force since the place was asked for: a smaller one ends no grant that is on its way, nor
+    one that serves another job in the moment for which it is good.
     """
     running: set[tuple[str, str]] = set()
-    asked: dict[tuple[str, str], int] = {}
+    asked: dict[tuple[str, ...], int] = {}
+    """By the hand that asks, and by the permit that it got."""
     most: dict[int, int] = {}
-    limit = starts = 0
+    limit = starts = again = 0
     for line in lines:
         sign, *rest = line.split()
         match sign:
             case "L":
                 limit = int(rest[0])
-                asked = {hand: max(since, limit) for hand, since in asked.items()}
+                asked = {asker: max(since, limit) for asker, since in asked.items()}
             case "x":
                 running = {one for one in running if one[0] != rest[0]}
             case "?":
@@ -328,14 +332,16 @@ def _observe(lines: list[str]) -> tuple[int, dict[int, int]]:
             case "+":
                 running.add((rest[0], rest[1]))
                 starts += 1
-                allowed = asked[rest[0], rest[1]]
+                again += (rest[2],) in asked
+                allowed = asked.setdefault((rest[2],), asked[rest[0], rest[1]])
                 assert len(running) <= allowed, f"{len(running)} run under a limit of {allowed}"
                 most[allowed] = max(most.get(allowed, 0), len(running))
-    return starts, most
+    return starts, again, most
 
 
-def _chaotic(gate: GateProcess, log: Path, seed: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.support.chaotic_worker", str(gate.socket), str(log), "w", str(seed), "10"]
+def _chaotic(gate: GateProcess, log: Path, seed: int, hands: int) -> subprocess.Popen[bytes]:
+    numbers = (str(seed), str(hands))
+    command = [sys.executable, "-m", "tests.support.chaotic_worker", str(gate.socket), str(log), "w", *numbers]
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}"})
 
 

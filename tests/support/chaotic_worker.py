@@ -1,8 +1,8 @@
 """A worker that never tires: `python -m tests.support.chaotic_worker SOCKET LOG NAME SEED HANDS`.
 
-Each of its hands says "? PID HAND" in the log and asks for a place, says "+ PID HAND" when its job starts, and
-"- PID HAND" before it gives the place back. The log is opened for appending, so that its lines stand in the order in
-which things happened.
+Each of its hands says "? PID HAND" in the log and asks for a place, says "+ PID HAND PERMIT" when its job starts, and
+"- PID HAND" when it is done, before the place is given back or has another job. The log is opened for appending, so
+that its lines stand in the order in which things happened.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ QUEUES = ["dicom"]
 
 
 async def hand(places: Places, number: int, log: int, dice: random.Random) -> None:
-    def say(sign: str) -> None:
-        os.write(log, f"{sign} {os.getpid()} {number}\n".encode())
+    def say(sign: str, permit: str = "") -> None:
+        os.write(log, f"{sign} {os.getpid()} {number} {permit}\n".encode())
 
     while True:
         say("?")
@@ -29,11 +29,11 @@ async def hand(places: Places, number: int, log: int, dice: random.Random) -> No
         if answer is None or answer.permit is None:
             await asyncio.sleep(0.01)
             continue
-        say("+")
+        say("+", answer.permit)
         places.bind(answer.permit, QUEUES[0], "job")
         await asyncio.sleep(dice.uniform(0.005, 0.08))
         say("-")
-        places.release(answer.permit)
+        places.done(answer.permit)
 
 
 async def main() -> None:

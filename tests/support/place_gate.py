@@ -33,6 +33,8 @@ class PlaceGate(FetchGate):
         self.free_queues: set[str] = set()
         self.held: dict[str, tuple[str, str | None] | None] = {}
         self.most = 0
+        self.reuse: float | None = None
+        """For how long each place may serve one job after another."""
         self.waiting: list[str] = []
         """The sessions that were refused, in order."""
         self.pushed = 0
@@ -92,7 +94,7 @@ class PlaceGate(FetchGate):
         assert asked.permit is not None
         self.held[asked.permit] = None
         self.most = max(self.most, len(self.held))
-        return AcquireOut(open=True, queues=queues, permit=asked.permit, reason="a place", **fields)
+        return AcquireOut(open=True, queues=queues, permit=asked.permit, reason="a place", reuse=self.reuse, **fields)
 
     def _bind(self, asked: BindIn) -> Answer:
         self.held[asked.permit] = (asked.queue, asked.job)

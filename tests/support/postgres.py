@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: private folder, Unix socket only, nothing synced, stopped by its pid."""
+"""A PostgreSQL server of the tests' own: private folder, Unix socket only, stopped by its pid."""
 
 import functools
 import os
@@ -17,6 +17,7 @@ from psycopg import sql
 
 PATIENCE = 60.0
 USER = "gate"
+UNSYNCED = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 SERVER_FOLDERS = ("/usr/lib/postgresql", f"{sys.prefix}/debian/usr/lib/postgresql")
 """Where Debian keeps servers by their version: the system's, or what tests/run.py unpacked into the venv."""
 
@@ -67,8 +68,9 @@ def _not_root() -> dict[str, Any]:
 class PostgresServer:
     """A server that can be stopped and started again, on the same data. `log` is what it wrote."""
 
-    def __init__(self, binaries: Path) -> None:
+    def __init__(self, binaries: Path, *, synced: bool = False) -> None:
         self._binaries = binaries
+        self._synced = synced
         self.folder = Path(tempfile.mkdtemp(prefix="gate-pg-"))  # short: the path of a Unix socket has 107 bytes
         self.log = self.folder / "postgres.log"
         self._data = self.folder / "data"
@@ -92,9 +94,7 @@ class PostgresServer:
         settings = {
             "listen_addresses": "",
             "unix_socket_directories": str(self.folder),
-            "fsync": "off",
-            "synchronous_commit": "off",
-            "full_page_writes": "off",
+            **({} if self._synced else UNSYNCED),
             "max_connections": "200",
             "shared_buffers": "32MB",
         }
