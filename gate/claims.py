@@ -5,6 +5,7 @@ datetimes, durations seconds.
 """
 
 import math
+import re
 from datetime import datetime, timedelta
 
 from msgspec import Struct
@@ -100,6 +101,12 @@ def miss(missed: MissedIn, now: datetime) -> Miss:
         raise errors.InvalidClaim(field="count", reason=f"{count} is outside 1 to {most}, the minutes since `first`")
     reason = missed.reason if count == 1 else f"{missed.reason}; stands for {count} since {rfc3339(first)}"
     return Miss(schedule=missed.schedule, holder=missed.holder, at=at, reason=reason, count=count, title=missed.title)
+
+
+def stands_since(reason: str) -> datetime | None:
+    """The first of the occurrences that a record of missed ones stands for, by its reason; None if it is one alone."""
+    found = re.search(r"; stands for \d+ since (\S+)$", reason)
+    return None if found is None else instant(found[1])
 
 
 def check_title(title: str | None) -> None:

@@ -113,6 +113,7 @@ class SourceIn(Wire, frozen=True, kw_only=True):
     schedule: str
     trigger: str
     title: str | None = None
+    looked: str | None = None
 
 
 class ReviewIn(Wire, frozen=True, kw_only=True):
@@ -134,6 +135,7 @@ class Reviewed(Reply, frozen=True, kw_only=True):
     known: list[Instant]
     again: list[Again]
     paused: Instant | None
+    back: Instant | None = None
 
 
 class ReviewOut(Reply, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gate.interface import SourceIn
+from gate.interface import SourceIn, instant
 
 MOST_LISTED = 100_000
 """How many schedules are remembered: of further ones, nothing is ever called missed."""
@@ -19,6 +19,8 @@ MOST_IN_ROUNDS = 200_000
 """How many names of rounds that are not complete are remembered."""
 MOST_DROPPED = 10_000
 """How many rounds are remembered that were seen in part."""
+LOOKED_STEP = timedelta(minutes=10)
+"""How far a scheduler's search has to come for it to be written down."""
 ROUND_LASTS = timedelta(minutes=10)
 """A round that takes longer is forgotten."""
 
@@ -54,7 +56,11 @@ def listed(known: Listings, source: str, schedules: Iterable[SourceIn], now: dat
                 changes[name] = Listing(source=source, trigger=schedule.trigger, since=now, looked=now)
             continue
         # The clock may have been ahead and set back: what is missed from now on counts, though that time is dealt with.
-        after = replace(before, source=source, since=min(before.since, now), looked=min(before.looked, now))
+        looked = min(before.looked, now)
+        if schedule.looked is not None:
+            searched = min(instant(schedule.looked), now)
+            looked = searched if searched >= looked + LOOKED_STEP else looked
+        after = replace(before, source=source, since=min(before.since, now), looked=looked)
         if after != before:
             changes[name] = after
     return changes

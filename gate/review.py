@@ -96,7 +96,9 @@ class Reviews:
     def _review(self, asked: ReviewIn, questions: list[Question], store: Store) -> ReviewOut:
         now = store.now()
         self._listed(asked, store, now)
-        return ReviewOut(now=now, reviews=[self._answer(question, store, now) for question in questions])
+        looking = {listed.schedule for listed in asked.schedules if listed.looked is not None}
+        answers = [self._answer(one, store, now, looking=one.schedule in looking) for one in questions]
+        return ReviewOut(now=now, reviews=answers)
 
     def _listed(self, asked: ReviewIn, store: Store, now: datetime) -> None:
         self._write(listings.listed(self._listings, asked.source, asked.schedules, now), store)
@@ -118,7 +120,7 @@ class Reviews:
             else:
                 self._listings[name] = listing
 
-    def _answer(self, question: Question, store: Store, now: datetime) -> Reviewed:
+    def _answer(self, question: Question, store: Store, now: datetime, *, looking: bool) -> Reviewed:
         name, policy, paused = question
         listing = self._listings.get(name)
         if policy.mode == "observe" or listing is None:
@@ -128,15 +130,26 @@ class Reviews:
                 policy.catch_up,
                 _again(store.unsent(name, store.horizon(now), UNSENT), listing, policy, now),
             )
-        oldest = max(now - timedelta(seconds=policy.catch_up_within), store.horizon(now))
-        since = now if listing is None else max(oldest, listing.looked)
-        known = store.known(name, since, KNOWN)
+        horizon = store.horizon(now)
+        since = (
+            now if listing is None else max(now - timedelta(seconds=policy.catch_up_within), horizon, listing.looked)
+        )
+        back = max(horizon, listing.looked) if looking and listing is not None else since
+        known = store.known(name, back, KNOWN)
         if len(known) == KNOWN:  # of what lies before them, nothing is said
-            since = known[-1]
+            since, back = max(since, known[-1]), known[-1]
         until = None
         if paused is not None and policy.mode == "enforce":
             until = paused.until or now + timedelta(days=HORIZON_DAYS)
-        return Reviewed(schedule=name, catch_up=catch_up, since=since, known=known[::-1], again=again, paused=until)
+        return Reviewed(
+            schedule=name,
+            catch_up=catch_up,
+            since=since,
+            known=known[::-1],
+            again=again,
+            paused=until,
+            back=back if back < since else None,
+        )
 
     # -- Missed
 
@@ -179,6 +192,8 @@ def _check(asked: ReviewIn) -> None:
         place = f"schedules[{index}]"
         claims.check_text(f"{place}.schedule", listed.schedule, claims.SCHEDULE_BYTES)
         claims.check_text(f"{place}.trigger", listed.trigger, TRIGGER_BYTES)
+        if listed.looked is not None:
+            claims.check_instant(f"{place}.looked", listed.looked)
 
 
 def _again(unsent: list[Occurrence], listing: Listing, policy: SendPolicy, now: datetime) -> list[Again]:

@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from gate import durations, interface, starts
-from gate.interface import CatchUp, Done
+from gate.claims import stands_since
+from gate.interface import CatchUp, Done, State
 from gate.ledger import Change, Occurrence, View
 from gate.rules import SendPolicy
 from gate.stores.base import Step, Store, Titled
@@ -13,13 +14,15 @@ from gate.tallies import Refusal
 
 ATTEMPTS_TOLD = 10
 """Of how many attempts of a task the starts are told."""
+LATER = 10_000
+"""How many later records are looked through for one that stands for an occurrence too."""
 REFUSALS_TOLD = 20
 """How many refusals are told, the last ones."""
 
 
 class Found(NamedTuple):
     """What the ledger knows. `at`: the instant that was asked for, else the newest of the schedule, if there is one.
-    `starts`: of its task, by attempt.
+    `known`: its record, or that of a later one that stands for it too. `starts`: of its task, by attempt.
     """
 
     at: datetime | None
@@ -33,11 +36,26 @@ def look_up(schedule: str, at: datetime | None, store: Store) -> Found:
     if view.schedule is None:
         return Found(at, None, {})
     record: Occurrence | None = view.occurrence
+    if record is None and at is not None:
+        record = _standing_for(schedule, at, store)
     known = None if record is None else Titled(view.schedule.title, record)
     found = at or view.schedule.newest
     names = [starts.name(schedule, attempt) for attempt in range(ATTEMPTS_TOLD)]
     begun = [each.occurrence for each in _views(names, found, store)]
     return Found(found, known, {attempt: one for attempt, one in enumerate(begun) if one is not None})
+
+
+def _standing_for(schedule: str, at: datetime, store: Store) -> Occurrence | None:
+    """The record of occurrences that were missed together, among them this one."""
+    later = store.known(schedule, at, LATER)
+    if not later or len(later) == LATER:
+        return None
+    (view,) = _views([schedule], later[-1], store)
+    record = view.occurrence
+    if record is None or record.state is not State.MISSED:
+        return None
+    since = stands_since(record.reason)
+    return record if since is not None and since <= at else None
 
 
 def _views(schedules: Iterable[str], at: datetime | None, store: Store) -> list[View]:

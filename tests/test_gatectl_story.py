@@ -147,3 +147,22 @@ def test_the_story_tells_of_starts_of_its_task(gate: GateProcess) -> None:
     matches(running, *begin, "TIME started by worker1", "its rule: .*")
     again = ["TIME started by worker1", "TIME ended", r"TIME started again \(retry 1\) by worker2"]
     matches(lines, *begin, *again, "its rule: .*")
+
+
+def test_the_story_of_one_of_many_that_were_missed_together(gate: GateProcess) -> None:
+    at = datetime.fromisoformat(EARLIER)
+    first, inside, before = (rfc3339(at - timedelta(minutes=n)) for n in (30, 20, 31))
+    with gate.client() as client:
+        client.call(
+            "Send.Missed", schedule="old", holder="me", at=EARLIER, first=first, count=7, reason="nobody asked for it"
+        )
+        client.claim("old", MINUTE, token="old")
+    matches(
+        why("old", "--at", inside, code=1),
+        r"old at TIME \(.* ago\): missed",
+        "if it was due at all: it is among those that TIME( \\(.*\\))? stands for",
+        f"TIME missed, by me: nobody asked for it; stands for 7 since {first}",
+        rf"gatectl .*resend 'old' {EARLIER} allows a new send",
+        "its rule: .*",
+    )
+    matches(why("old", "--at", before, code=1), r"old at TIME \(.* ago\): never granted", "its rule: .*")

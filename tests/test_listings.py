@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from gate import listings
-from gate.interface import SourceIn
+from gate.interface import SourceIn, rfc3339
 from gate.listings import Listing, Rounds
 from tests.support.book import NOON
 
@@ -56,6 +56,22 @@ def test_what_is_dealt_with_moves_on_and_never_back() -> None:
     moved = listing().dealt_with(NOON + MINUTE)
     assert (moved.since, moved.looked) == (NOON, NOON + 2 * MINUTE)
     assert moved.dealt_with(NOON) == moved
+
+
+def test_how_far_a_scheduler_has_looked_is_remembered_in_steps_and_never_beyond_now() -> None:
+    def after_looking(minutes: int, now: int) -> listings.Listing | None:
+        looked = rfc3339(NOON + minutes * MINUTE)
+        schedule = SourceIn(schedule="a", trigger="0 3 * * *", looked=looked)
+        return listings.listed({"a": listing()}, "app", [schedule], NOON + now * MINUTE).get("a")
+
+    assert after_looking(9, now=60) is None
+    assert after_looking(-9, now=60) is None
+    moved = after_looking(11, now=60)
+    assert moved is not None
+    assert (moved.since, moved.looked) == (NOON, NOON + 11 * MINUTE)
+    ahead = after_looking(600, now=60)
+    assert ahead is not None
+    assert ahead.looked == NOON + 60 * MINUTE
 
 
 def test_notes_are_read_as_they_were_written_and_others_are_left_out() -> None:

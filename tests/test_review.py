@@ -1,6 +1,6 @@
 """Review and Missed: what a scheduler may have missed, and what it should offer again."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from tests.support.engine import FaultyStore, World
 S = "nightly"
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 ALL = SendPolicy(catch_up=CatchUp.ALL)
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def begin(policy: SendPolicy = ALL) -> tuple[World, Any]:
@@ -45,6 +46,38 @@ def test_missed_ones_are_looked_for_no_further_back_than_the_rule_says() -> None
     world, peer = begin(SendPolicy(catch_up_within=600.0))
     world.move(3600)
     assert peer.review(S)[S].since == NOON + 50 * MINUTE
+
+
+def test_whoever_looks_for_missed_ones_is_told_where_those_begin_that_are_too_old_to_be_sent() -> None:
+    world, peer = begin(SendPolicy(catch_up_within=600.0))
+    world.move(3600)
+    peer.miss(S, NOON + 55 * MINUTE)
+    found = peer.review(S, looked=NEVER)[S]
+    assert (found.back, found.since, found.known) == (NOON, NOON + 50 * MINUTE, [NOON + 55 * MINUTE])
+    assert peer.review(S, number="2")[S].back is None, "one who does not look is told of none"
+    found = peer.review(S, number="3", looked=NOON + 45 * MINUTE)[S]
+    assert (found.back, found.since) == (NOON + 45 * MINUTE, NOON + 50 * MINUTE)
+    found = peer.review(S, number="4", looked=NOON + 58 * MINUTE)[S]
+    assert (found.back, found.since, found.known) == (None, NOON + 58 * MINUTE, [])
+
+
+def test_how_far_was_looked_survives_a_restart() -> None:
+    world, peer = begin(SendPolicy(catch_up_within=600.0))
+    world.move(3600)
+    peer.review(S, looked=NOON + 45 * MINUTE)
+    world.begin()
+    found = world.peer().review(S, looked=NEVER)[S]
+    assert (found.back, found.since) == (NOON + 45 * MINUTE, NOON + 50 * MINUTE)
+
+
+def test_what_is_too_old_is_looked_for_no_further_back_than_records_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(review, "KNOWN", 3)
+    world, peer = begin(SendPolicy(catch_up_within=600.0))
+    world.move(3600)
+    for number in (10, 20, 30, 40):
+        peer.miss(S, NOON + number * MINUTE)
+    found = peer.review(S, looked=NEVER)[S]
+    assert (found.back, found.since) == (NOON + 20 * MINUTE, NOON + 50 * MINUTE)
 
 
 def test_missed_ones_are_looked_for_no_further_back_than_the_ledger_remembers() -> None:
@@ -322,6 +355,7 @@ def test_no_more_than_a_hundred_are_listed_in_a_call() -> None:
         ("schedules[0].schedule", {"schedules": [SourceIn(schedule="x" * 513, trigger="t")]}),
         ("schedules[0].trigger", {"schedules": [SourceIn(schedule="a", trigger="x" * 513)]}),
         ("schedules[0].trigger", {"schedules": [SourceIn(schedule="a", trigger="")]}),
+        ("schedules[0].looked", {"schedules": [SourceIn(schedule="a", trigger="t", looked="yesterday")]}),
     ],
 )
 def test_what_cannot_be_a_listing_is_refused(field: str, fields: dict[str, Any]) -> None:

@@ -18,17 +18,8 @@ from taskiq_gate import GatedScheduler, GatedScheduleSource
 from taskiq_gate.identity import task_id
 from taskiq_gate.listing import STALE_MAX
 from tests.support.taskiq_app import Broker, ListSource, scheduled
-from tests.support.taskiq_time import Here, Scheduler, World, play
-
-KEY = "a:nightly"
-
-
-def at(text: str) -> datetime:
-    return datetime.fromisoformat(f"2026-11-30T{text}:00+00:00")
-
-
-def ids(*minutes: str, key: str = KEY) -> list[str]:
-    return [task_id(key, at(text)) for text in minutes]
+from tests.support.taskiq_time import KEY, Here, Scheduler, World, ids, play
+from tests.support.taskiq_time import minute as at
 
 
 def said(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:

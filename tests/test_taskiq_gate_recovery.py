@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,38 +19,12 @@ from taskiq_gate import recovery
 from taskiq_gate.identity import task_id
 from taskiq_gate.review import MISSED
 from tests.support.taskiq_app import ListSource, scheduled
-from tests.support.taskiq_time import Scheduler, World, play
-
-KEY = "a:nightly"
-
-
-def minute(text: str) -> datetime:
-    return datetime.fromisoformat(f"2026-11-30T{text}:00+00:00")
-
-
-def ids(*minutes: str, key: str = KEY) -> list[str]:
-    return [task_id(key, minute(text)) for text in minutes]
-
-
-def minutes(first: str, count: int) -> list[str]:
-    return [f"{minute(first) + timedelta(minutes=number):%H:%M}" for number in range(count)]
+from tests.support.taskiq_time import KEY, Scheduler, World, down_for_ten_minutes, ids, minute, minutes, play
 
 
 def said(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     """What the shim logged at a level."""
     return [r.getMessage() for r in caplog.records if r.name == "taskiq_gate" and r.levelno == level]
-
-
-async def down_for_ten_minutes(world: World, source: Callable[[], ListSource] | None = None) -> Scheduler:
-    """A scheduler that is killed after 12:01, and the one that follows it at 12:11:30, some seconds later."""
-    make = source or (lambda: ListSource(scheduled()))
-    first = Scheduler(world, make())
-    await world.until("12:01:30")
-    await first.kill()
-    await world.until("12:11:30")
-    second = Scheduler(world, make())
-    await world.until("12:11:34")
-    return second
 
 
 # ---- the three policies
@@ -108,14 +81,6 @@ def test_all_is_the_newest_hundred_and_sixty_at_a_time(monkeypatch: pytest.Monke
     assert [at for at, state in states.items() if state == "missed"] == ["13:19"]
     assert "stands for 79 since 2026-11-30T12:01:00Z" in world.reasons(KEY)["13:19"]
     assert sum(state == "sent" for state in states.values()) == 104
-
-
-def test_what_is_older_than_catch_up_within_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(world: World) -> None:
-        second = await down_for_ten_minutes(world)
-        assert sorted(second.task_ids) == sorted(ids("12:09", "12:10", "12:11"))
-
-    play(story, monkeypatch, catch_up=CatchUp.ALL, catch_up_within=150.0)
 
 
 def test_a_new_schedule_and_one_with_a_new_cron_are_not_filled_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,10 +59,20 @@ def test_every_schedule_is_listed_with_its_trigger(fake: FakeGate) -> None:
     (asked,) = fake.asked(REVIEW)
     assert (asked.source, asked.last) == ("app", True)
     assert asked.schedules == [
-        SourceIn(schedule="app:zoned", trigger="0 9 * * * Europe/Berlin", title="app:job 0 9 * * * Europe/Berlin"),
+        SourceIn(
+            schedule="app:zoned",
+            trigger="0 9 * * * Europe/Berlin",
+            title="app:job 0 9 * * * Europe/Berlin",
+            looked="1970-01-01T00:00:00Z",
+        ),
         SourceIn(schedule="app:often", trigger="every 90 s", title="app:job every 90 s"),
         SourceIn(schedule="app:once", trigger=f"at {at.isoformat()}", title=f"app:job at {at.isoformat()}"),
-        SourceIn(schedule="app:both", trigger=f"* * * * *; at {at.isoformat()}", title="app:job * * * * *"),
+        SourceIn(
+            schedule="app:both",
+            trigger=f"* * * * *; at {at.isoformat()}",
+            title="app:job * * * * *",
+            looked="1970-01-01T00:00:00Z",
+        ),
     ]
 
 

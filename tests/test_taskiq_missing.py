@@ -104,3 +104,65 @@ def test_the_search_begins_anew_where_it_was_about_something_else(trigger: str, 
     before.look(always, set(), after(5), 100)
     again = begin(before, trigger, since, set(), now)
     assert (again.start, again.end, again.newest) == (since, since, [])
+
+
+# ---- what is too old to be sent
+
+
+@given(
+    known=st.sets(st.integers(0, 300)),
+    step=st.integers(1, 7),
+    listings=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 80), st.integers(0, 60)), min_size=1, max_size=12),
+    within=st.integers(1, 90),
+)
+def test_every_missed_minute_is_told_of_or_still_to_be_sent_however_the_searches_go(
+    known: set[int], step: int, listings: list[tuple[int, int, int]], within: int
+) -> None:
+    """A listing: how many minutes it comes after the one before, and how many are looked at, and of gaps. What comes of
+    it is told at once, and the gate takes how far was looked for granted.
+    """
+
+    def due(minute: datetime) -> bool:
+        return (minute - NOON) // MINUTE % step == 0
+
+    records = {after(number) for number in known}
+    missing, now, looked, told = None, 0, NOON, 0
+    for later, most, most_in_gaps in [*listings, (1, 10_000, 10_000)]:
+        now += later
+        since = max(after(now - within), looked)
+        missing = begin(missing, "cron", since, records, after(now), looked if looked < since else None)
+        missing.look(due, records, after(now), most)
+        while missing.look_in_gaps(due, records, most_in_gaps) and most_in_gaps > 1_000:
+            pass
+        for old in missing.too_old():
+            told += old.count
+            missing.missed(old)
+        if not missing.gaps and (span := missing.to_miss(CatchUp.ALL)) is not None:
+            told += span.count
+            missing.missed(span)
+        assert missing.looked >= looked
+        looked = missing.looked
+    assert missing is not None
+    assert missing.gaps == []
+    lost = [after(number) for number in range(0, now, step) if number not in known]
+    assert told + len(missing.newest) == len(lost)
+    assert missing.newest == lost[told:]
+    assert looked == (missing.newest[0] if missing.newest else after(now))
+
+
+def test_the_latest_that_was_to_be_sent_is_followed_by_none_before_it() -> None:
+    missing = Missing("cron", NOON, NOON)
+    missing.look(always, set(), after(3), 100)
+    assert missing.to_offer(CatchUp.LATEST) == [after(2)]
+    missing.review(NOON, {after(2)})
+    assert missing.to_offer(CatchUp.LATEST) == []
+    assert missing.to_miss(CatchUp.LATEST) == Span(first=NOON, last=after(1), count=2)
+
+
+def test_nothing_is_known_of_a_gap_before_what_the_gate_remembers() -> None:
+    before = begin(None, "cron", after(60), set(), after(70), NOON)
+    assert before.left_in_gaps == 60
+    again = begin(before, "cron", after(62), set(), after(72), after(50))
+    assert again.left_in_gaps == 12
+    assert again.look_in_gaps(always, set(), 100) == 12
+    assert again.too_old() == [Span(first=after(50), last=after(61), count=12)]

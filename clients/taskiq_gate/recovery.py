@@ -7,8 +7,9 @@ over and has none was missed.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from taskiq import ScheduledTask
@@ -20,7 +21,7 @@ from gate_client import AsyncGate
 from taskiq_gate import identity
 from taskiq_gate.asking import Limits, Question
 from taskiq_gate.missing import NEWEST, Missing, begin
-from taskiq_gate.occurrence import Matches, Trigger, floor, whole_minutes
+from taskiq_gate.occurrence import MINUTE, Matches, Trigger, floor, whole_minutes
 from taskiq_gate.offers import Offer, trigger_of
 from taskiq_gate.review import Loss, review, tell_missed
 from taskiq_gate.sends import Sends
@@ -39,6 +40,8 @@ LOOKS_AT_ONCE = 200
 REMEMBERED = 10_000
 """Of what was to be asked for while the gate was away."""
 UNSENT = "nobody asked for it in its minute"
+TOO_OLD = "it is older than catch_up_within"
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 POLICIES = {
     CatchUp.NONE: "catch_up is none",
@@ -106,7 +109,7 @@ class Recovery:
         try:
             async with asyncio.timeout(self._limits.listing):
                 await self._tell_what_was_sent(gate)
-                gates_now, reviews = await review(gate, self.name, schedules, self._limits.timeout)
+                gates_now, reviews = await review(gate, self.name, schedules, self._looked, self._limits.timeout)
         except (GateError, TimeoutError) as error:
             self._warn(error)
             return [offer for offer in self._pending.values() if offer.time > self._clock()]
@@ -118,6 +121,10 @@ class Recovery:
         waiting = [offer for offer in self._pending.values() if offer.time > now]
         late = [offer for offer in self._pending.values() if offer.time <= now]
         return [*waiting, *self._chosen([*late, *self._lost(known, reviews, searched, now)])]
+
+    def _looked(self, key: str) -> datetime:
+        missing = self._missing.get(key)
+        return NEVER if missing is None else missing.looked
 
     async def _tell_what_was_sent(self, gate: AsyncGate) -> None:
         for about, question in list(self._untold.items()):
@@ -132,35 +139,42 @@ class Recovery:
     async def _search(
         self, schedules: Mapping[str, ScheduledTask], reviews: Mapping[str, Reviewed], now: datetime
     ) -> list[str]:
-        """Look for missed minutes; gives the keys of the schedules that all was found of."""
+        """Look for missed minutes; gives the keys of the schedules that all was found of that may be sent."""
         keys = [key for key, schedule in schedules.items() if schedule.cron is not None]
         searched: list[str] = []
-        left, turn = max(LOOKS, 2 * len(keys)), LOOKS_AT_ONCE  # a minute goes by between two listings
+        turns = _Turns(max(LOOKS, 2 * len(keys)))  # a minute goes by between two listings
         for key in keys:
             known = set(reviews[key].known)
-            missing = self._begun(key, schedules[key], reviews[key].since, known, now)
+            missing = self._begun(key, schedules[key], reviews[key], known, now)
             # What is being asked for here has no record yet, and is not missed.
             asked_for = {at for at in self._sends.minutes(key) - known if at >= missing.end}
-            matches, until = _matches(schedules[key]), min([floor(now), *asked_for])
-            while missing.end < until and left > 0:
-                try:
-                    looked = missing.look(matches, known, until, min(turn, left))
-                except Exception as error:  # noqa: BLE001 - taskiq's cron code raises many things
-                    self._warn_of_cron(schedules[key], error)
-                    break
-                left, turn = left - looked, turn - looked
-                if turn <= 0:
-                    await asyncio.sleep(0)
-                    turn = LOOKS_AT_ONCE
-            if missing.end >= until:
+            until = min([floor(now), *asked_for])
+            look = partial(missing.look, _matches(schedules[key]), known, until)
+            if await self._look(turns, schedules[key], (until - missing.end) // MINUTE, look):
                 searched.append(key)
+        for key in searched:
+            missing = self._missing[key]
+            look = partial(missing.look_in_gaps, _matches(schedules[key]), set(reviews[key].known))
+            await self._look(turns, schedules[key], missing.left_in_gaps, look)
         return searched
 
+    async def _look(self, turns: "_Turns", schedule: ScheduledTask, minutes: int, look: Callable[[int], int]) -> bool:
+        """Look at so many minutes, or as many as there are turns for; gives whether that was all."""
+        while minutes > 0 and turns.left > 0:
+            try:
+                looked = look(min(turns.at_once, turns.left))
+            except Exception as error:  # noqa: BLE001 - taskiq's cron code raises many things
+                self._warn_of_cron(schedule, error)
+                break
+            minutes -= looked
+            await turns.took(looked)
+        return minutes <= 0
+
     def _begun(
-        self, key: str, schedule: ScheduledTask, since: datetime, known: set[datetime], now: datetime
+        self, key: str, schedule: ScheduledTask, reviewed: Reviewed, known: set[datetime], now: datetime
     ) -> Missing:
-        missing = begin(self._missing.get(key), identity.trigger_text(schedule), since, known, now)
-        self._missing[key] = missing
+        trigger, since, back = identity.trigger_text(schedule), reviewed.since, reviewed.back
+        self._missing[key] = missing = begin(self._missing.get(key), trigger, since, known, now, back)
         return missing
 
     async def _tell_what_was_missed(
@@ -170,11 +184,7 @@ class Recovery:
         reviews: Mapping[str, Reviewed],
         searched: Iterable[str],
     ) -> None:
-        losses = [
-            self._loss(key, schedules[key], reviews[key].catch_up)
-            for key in searched
-            if self._missing[key].to_miss(reviews[key].catch_up) is not None
-        ]
+        losses = [loss for key in searched for loss in self._losses(key, schedules[key], reviews[key].catch_up)]
         try:
             async with asyncio.timeout(self._limits.listing):
                 told = await tell_missed(gate, losses, self._limits.timeout)
@@ -187,11 +197,14 @@ class Recovery:
             else:
                 log.error("%s was missed, but the gate does not take it: %s", loss, refused)
 
-    def _loss(self, key: str, schedule: ScheduledTask, catch_up: CatchUp) -> Loss:
-        span = self._missing[key].to_miss(catch_up)
-        assert span is not None
-        why = f"{self._problems.get((key, span.last), UNSENT)}; {POLICIES[catch_up]}"
-        return Loss(key=key, title=identity.title(schedule), span=span, reason=why)
+    def _losses(self, key: str, schedule: ScheduledTask, catch_up: CatchUp) -> Iterator[Loss]:
+        """What will not be sent, oldest first: the gate takes what lies before a span for dealt with."""
+        missing, title = self._missing[key], identity.title(schedule)
+        for old in missing.too_old():
+            yield Loss(key=key, title=title, span=old, reason=f"{UNSENT}; {TOO_OLD}")
+        if not missing.gaps and (span := missing.to_miss(catch_up)) is not None:
+            why = f"{self._problems.get((key, span.last), UNSENT)}; {POLICIES[catch_up]}"
+            yield Loss(key=key, title=title, span=span, reason=why)
 
     # ---- what to offer
 
@@ -257,6 +270,21 @@ class Recovery:
                 schedule.task_name,
                 error,
             )
+
+
+class _Turns:
+    """How many minutes may still be looked at: `left` in this listing, `at_once` before the event loop has its turn."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.at_once = LOOKS_AT_ONCE
+
+    async def took(self, count: int) -> None:
+        self.left -= count
+        self.at_once -= count
+        if self.at_once <= 0:
+            await asyncio.sleep(0)
+            self.at_once = LOOKS_AT_ONCE
 
 
 def _matches(schedule: ScheduledTask) -> Matches:

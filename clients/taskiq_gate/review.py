@@ -1,6 +1,6 @@
 """Asks the gate what a source's schedules have missed, and tells it what was missed and will not be sent."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
 import msgspec
@@ -38,14 +38,23 @@ class Loss(Struct, frozen=True, kw_only=True):
 
 
 async def review(
-    gate: AsyncGate, name: str, schedules: Mapping[str, identity.Schedule], timeout: float
+    gate: AsyncGate,
+    name: str,
+    schedules: Mapping[str, identity.Schedule],
+    looked: Callable[[str], datetime],
+    timeout: float,
 ) -> tuple[datetime, dict[str, Reviewed]]:
     """The gate's clock, and what it says of each schedule, by key. Raises GateUnreachable and other GateErrors.
 
-    `timeout`: seconds for each call.
+    `looked`: before which minute all that a cron missed is dealt with, by key. `timeout`: seconds for each call.
     """
     listing = [
-        SourceIn(schedule=key, trigger=identity.trigger_text(schedule), title=identity.title(schedule))
+        SourceIn(
+            schedule=key,
+            trigger=identity.trigger_text(schedule),
+            title=identity.title(schedule),
+            looked=None if schedule.cron is None else rfc3339(looked(key)),
+        )
         for key, schedule in schedules.items()
     ]
     portions = list(_portions(listing))

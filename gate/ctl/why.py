@@ -77,6 +77,8 @@ def _story(name: str, reply: StoryOut) -> Iterator[str]:
     else:
         state = "never granted" if record is None else output.WORDS.get(record.state, record.state.value)
         yield f"{name} at {output.when(reply.at, now)}: {state}"
+        if record is not None and record.at != reply.at:
+            yield f"if it was due at all: it is among those that {output.when(record.at, now)} stands for"
     for refusal in reply.refusals:
         what = "granted, though enforce would refuse" if refusal.observed else "refused"
         when = output.clock(refusal.when, now)

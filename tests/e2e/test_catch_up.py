@@ -22,9 +22,10 @@ DOWN = datetime(2026, 11, 30, 12, 0, 5, tzinfo=UTC)
 BACK = DOWN + timedelta(minutes=11)
 ONCE = DOWN - timedelta(seconds=2.5)
 UPDATE_SECONDS = 60.0
-SENDS = {"none": 1, "latest": 2, "all": 11}
-"""What each policy sends after the return, the present minute included."""
-CONFIG = "\n".join(f'[[send]]\nschedules = ["{policy}-*"]\ncatch_up = "{policy}"' for policy in SENDS)
+SENDS = {"none": 1, "latest": 2, "all": 11, "short": 3}
+"""What each policy sends after the return, the present minute included. "short" is all of two and a half minutes."""
+RULES = {policy: f'catch_up = "{policy}"' for policy in SENDS} | {"short": 'catch_up = "all"\ncatch_up_within = "150s"'}
+CONFIG = "\n".join(f'[[send]]\nschedules = ["{policy}-*"]\n{rule}' for policy, rule in RULES.items())
 DEFERRED_TICKS = 3
 """Ticks of the loop that are waited for after that, in which nothing more may be sent."""
 
@@ -105,6 +106,7 @@ def returned(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
         ("none", ["12:11"], ["12:10"]),
         ("latest", ["12:10", "12:11"], ["12:09"]),
         ("all", [f"12:{minute:02}" for minute in range(1, 12)], []),
+        ("short", ["12:09", "12:10", "12:11"], ["12:08"]),
     ],
 )
 def test_each_policy_sends_what_it_says_as_its_own_minute(

@@ -207,14 +207,21 @@ class Peer:
         return call.said[-1]
 
     def review(
-        self, *names: str, source: str = "app", number: str = "1", last: bool = True, trigger: str = "* * * * *"
+        self,
+        *names: str,
+        source: str = "app",
+        number: str = "1",
+        last: bool = True,
+        trigger: str = "* * * * *",
+        looked: datetime | None = None,
     ) -> dict[str, Reviewed]:
         """List schedules, in a round of this number; the answers by schedule."""
+        so_far = None if looked is None else rfc3339(looked)
         asked = ReviewIn(
             source=source,
             round=number,
             last=last,
-            schedules=[SourceIn(schedule=name, trigger=trigger) for name in names],
+            schedules=[SourceIn(schedule=name, trigger=trigger, looked=so_far) for name in names],
         )
         answer = self.call(self.world.reviews.review, "Review", asked)
         if isinstance(answer, errors.CallError):

@@ -29,13 +29,16 @@ from gate_client import AsyncGate, GateUnreachable
 from gate_client.core import CLAIM, CONFIRM, RELEASE
 from gate_client.link import Asked
 from taskiq_gate import GatedScheduleSource
+from taskiq_gate.identity import task_id
 from taskiq_gate.review import MISSED, REVIEW
 from tests.support.book import KEEP
-from tests.support.taskiq_app import Broker
+from tests.support.taskiq_app import Broker, ListSource, scheduled
 
 START = datetime(2026, 11, 30, 12, 0, 20, tzinfo=UTC)
 """Twenty seconds into a minute."""
 POLL_SECONDS = 0.1
+KEY = "a:nightly"
+"""What a scheduler calls the schedule of `scheduled()`."""
 
 
 class Leaping(selectors.DefaultSelector):
@@ -270,3 +273,33 @@ def _clock(world: World) -> type[datetime]:
             return world.now().astimezone(tz)
 
     return Clock
+
+
+# ---- what many tests say
+
+
+def minute(text: str) -> datetime:
+    """That minute of the day: "12:10"."""
+    return datetime.fromisoformat(f"2026-11-30T{text}:00+00:00")
+
+
+def ids(*minutes: str, key: str = KEY) -> list[str]:
+    """The task ids of some of its minutes."""
+    return [task_id(key, minute(text)) for text in minutes]
+
+
+def minutes(first: str, count: int) -> list[str]:
+    """So many, from the first on."""
+    return [f"{minute(first) + timedelta(minutes=number):%H:%M}" for number in range(count)]
+
+
+async def down_for_ten_minutes(world: World, source: Callable[[], ListSource] | None = None) -> Scheduler:
+    """A scheduler that is killed after 12:01, and the one that follows it at 12:11:30, some seconds later."""
+    make = source or (lambda: ListSource(scheduled()))
+    first = Scheduler(world, make())
+    await world.until("12:01:30")
+    await first.kill()
+    await world.until("12:11:30")
+    second = Scheduler(world, make())
+    await world.until("12:11:34")
+    return second
