@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -74,34 +75,47 @@ def site(python: str) -> Path:
     """All that our wheel needs, for a Python of that version; made anew when the lock file changes."""
     lock = ROOT / "requirements.lock"
     platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (17, 24, 27, 28)]
-    wanted = ["trio", "redis", "croniter", "tzdata", "click", "rich", "prometheus-client", "msgspec", "taskiq"]
+    wanted = ["trio", "redis", "croniter", "tzdata", "click", "rich", "prometheus-client", "msgspec", "taskiq", "pip"]
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
     pip += [f"--python-version={python}", "--only-binary=:all:", "--implementation=cp", f"--constraint={lock}"]
     pip += [*platforms, "--platform=manylinux2014_x86_64", *wanted]
-    digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(b"\0".join([lock.read_bytes(), *map(str.encode, wanted)])).hexdigest()[:12]
     return kept(TREES.parent / f"site-{python}-{digest}", lambda making: [*pip, f"--target={making}"])
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Ours, and one of the same with a later version."""
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    later = tmp_path_factory.mktemp("later") / "source"
+    shutil.copytree(ROOT, later, ignore=shutil.ignore_patterns(".*", "__pycache__", "tests"))
+    project = later / "pyproject.toml"
+    now_and_then = re.subn(r'(?m)^version = ".*"$', f'version = "{inside.LATER}"', project.read_text())
+    assert now_and_then[1] == 1
+    project.write_text(now_and_then[0])
+    return [built(source, tmp_path_factory.mktemp("wheel")) for source in (ROOT, later)]
+
+
+def built(source: Path, folder: Path) -> Path:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
-    subprocess.run([*pip, f"--wheel-dir={folder}", ROOT], check=True, capture_output=True)
+    subprocess.run([*pip, f"--wheel-dir={folder}", source], check=True, capture_output=True)
     (made,) = folder.iterdir()
     return made
 
 
 @pytest.fixture(scope="module", params=SUITES)
-def results(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def results(
+    request: pytest.FixtureRequest, wheels: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     """What each check inside has seen."""
-    if (reason := why_not()) is not None:
-        pytest.skip(reason)
     suite = request.param
     booted = tree(suite)
     app = tmp_path_factory.mktemp("app")
     app.chmod(0o755)  # users inside read it too
     shutil.copytree(site(SUITES[suite]), app / "site")
-    shutil.unpack_archive(wheel, app / "site", "zip")
+    for wheel in wheels:
+        shutil.copy(wheel, app)
     shutil.copy(HERE / "inside.py", app)
     command: list[str | Path] = ["bash", HERE / "boot.sh", booted, app, "/usr/bin/python3", "/opt/app/inside.py"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
