@@ -270,7 +270,7 @@ class Engine:
         key = (ask.schedule, answer.at)
         if self.alone and key not in self._holding:  # granted, but the store said that it failed
             self.look_for_claims()
-        waits = request.slot.call is not None and request.slot.call.more
+        waits = request.slot.call is not None and request.slot.call.streams
         if woken is None:
             request.reply(answer, continues=waits)
         if waits and not request.caller.closed:

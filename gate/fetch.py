@@ -132,7 +132,7 @@ class FetchEngine:
         self.asked.note(asked.worker, asked.queues)
         now = self._now()
         answer = self._answer(asked.worker, asked.queues, now)
-        streams = slot.call is not None and slot.call.more and not slot.call.oneway
+        streams = slot.call is not None and slot.call.streams
         if streams:
             self._join(watcher, slot, asked, answer)
         choices = self._choices(answer, asked.worker, asked.queues, now)

@@ -40,6 +40,8 @@ ACCEPTED_A_ROUND = 64
 FEW_BYTES = 16 * 1024
 """So much may wait to be read on each connection, whatever waits on the others."""
 ACCEPT_AGAIN_SECONDS = 0.1
+ACCEPT_TOLD_SECONDS = 10.0
+"""How often it is said that nobody can be let in."""
 _ONLY_IN = select.EPOLLIN
 _GONE = (BrokenPipeError, ConnectionResetError)
 
@@ -155,6 +157,8 @@ class Reactor:
         """How many connections each uid has."""
         self._queue: deque[Connection] = deque()
         """Those that have sent several calls at once; each has its turn."""
+        self._said = False
+        """Whether it was said lately that nobody can be let in."""
         self._backlog: int | None = None
         """How many bytes of answers wait on all connections, once somebody needed to know in this round."""
 
@@ -240,7 +244,10 @@ class Reactor:
         """No descriptors, no memory: those who are here go on, the next one waits a moment."""
         if error.errno == errno.ECONNABORTED:
             return
-        log.warning("cannot accept a connection: %s", error)
+        if not self._said:
+            self._said = True
+            self._timers.after(ACCEPT_TOLD_SECONDS, self._say_again)
+            log.warning("cannot accept a connection: %s", error)
         fd = listener.fileno()
         self._epoll.modify(fd, 0)
 
@@ -249,6 +256,9 @@ class Reactor:
                 self._epoll.modify(fd, _ONLY_IN)
 
         self._timers.after(ACCEPT_AGAIN_SECONDS, again)
+
+    def _say_again(self) -> None:
+        self._said = False
 
     def _too_many(self, uid: int) -> errors.CallError | None:
         """Why one more connection of this user is not let in."""

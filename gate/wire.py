@@ -40,6 +40,11 @@ class Call(Struct, frozen=True, forbid_unknown_fields=True):
     oneway: bool = False
     upgrade: bool = False
 
+    @property
+    def streams(self) -> bool:
+        """Whether it wants more than one answer: one who wants none waits for nothing."""
+        return self.more and not self.oneway
+
 
 class Answer(Struct, frozen=True):
     """The envelope of an answer: parameters of a reply, or of the error that `error` names."""

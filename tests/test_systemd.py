@@ -6,14 +6,17 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from gate.errors import StartError
 from gate.systemd import Notifier, listener
-from tests.support.gate_process import PATIENCE, ROOT, RawClient
+from tests.support.frozen import frozen, threads
+from tests.support.gate_process import PATIENCE, ROOT, GateProcess, RawClient
 from tests.support.gatectl import gatectl
 
 PROGRAM = """
@@ -36,6 +39,20 @@ def systemd(tmp_path: Path) -> Iterator[socket.socket]:
 
 def told(systemd: socket.socket) -> list[str]:
     return systemd.recv(4096).decode().split("\n")
+
+
+def heard_until_silent(systemd: socket.socket, seconds: float, stop: str = "") -> list[str]:
+    """What was told before nothing more came for so long, or up to a certain message."""
+    systemd.settimeout(seconds)
+    heard: list[str] = []
+    end = time.monotonic() + PATIENCE
+    while stop not in heard:
+        assert time.monotonic() < end, "it never falls silent"
+        try:
+            heard += told(systemd)
+        except TimeoutError:
+            break
+    return heard
 
 
 def test_without_systemd_nothing_is_said_and_nothing_handed_over() -> None:
@@ -107,14 +124,7 @@ def test_a_gate_that_is_handed_its_socket_serves_it_and_leaves_it_there(tmp_path
             assert ready[1].startswith(f"STATUS=serving; not taken over: {config}: nonsense")
             gate.send_signal(signal.SIGTERM)
             assert gate.wait(PATIENCE) == 0
-            rest = []
-            systemd.settimeout(0.2)
-            try:
-                while True:
-                    rest.append(told(systemd)[0])
-            except TimeoutError:
-                pass
-            assert "STOPPING=1" in rest
+            assert "STOPPING=1" in heard_until_silent(systemd, 0.2)
             assert path.exists()
             assert gate.stderr is not None
             assert [line for line in gate.stderr.read().splitlines() if json.loads(line)["level"] == "warning"] == []
@@ -123,6 +133,29 @@ def test_a_gate_that_is_handed_its_socket_serves_it_and_leaves_it_there(tmp_path
             gate.wait()
             assert gate.stderr is not None
             gate.stderr.close()
+
+
+@pytest.mark.process
+def test_systemd_hears_nothing_while_the_threads_of_the_store_stand_still(
+    tmp_path: Path, systemd: socket.socket
+) -> None:
+    """The event loop goes round and answers all the same: what cannot be claimed is worth a restart."""
+    made = GateProcess(tmp_path / "gate")
+    made.env |= {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"}
+    with made as gate, gate.client() as client, ExitStack() as still:
+        heard_until_silent(systemd, PATIENCE, stop="WATCHDOG=1")
+        client.claim("before", "2026-11-30T12:00:00Z")
+        _, *others = threads(gate.pid)
+        try:
+            for thread in others:
+                still.enter_context(frozen(thread))
+        except PermissionError as error:
+            pytest.skip(f"no thread may be stopped here: {error}")
+        heard_until_silent(systemd, 1.0)  # ten times as long as it takes to say that all is well
+        assert client.call("org.varlink.service.GetInfo")["product"] == "schedule-gate"
+        still.close()
+        systemd.settimeout(PATIENCE)
+        assert told(systemd) == ["WATCHDOG=1"]
 
 
 # -- install-units
