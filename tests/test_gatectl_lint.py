@@ -143,6 +143,17 @@ def test_an_id_in_two_sources_collides(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_schedules_that_are_the_same_are_named_together(tmp_path: Path) -> None:
+    same = ["{'cron': '0 3 * * *', 'args': [1]}"] * 3
+    code, lines, _ = lint(tmp_path, task("one", *same, "{'cron': '0 3 * * *'}", "{'interval': 9, 'schedule_id': 'i'}"))
+    assert code == 1
+    says, total = lines
+    assert says.startswith("source 1 (LabelScheduleSource): one (")
+    assert ": the same schedule is listed 3 times: taskiq sends each, a gate the first (" in says
+    assert total == "5 schedules, 1 findings"
+
+
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("app", "says"),
     [

@@ -7,9 +7,10 @@ import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from taskiq import InMemoryBroker, ScheduledTask, TaskiqScheduler
+from taskiq import InMemoryBroker, ScheduledTask, ScheduleSource, TaskiqScheduler
 from taskiq.api.scheduler import run_scheduler_task
 from taskiq.schedule_sources import LabelScheduleSource
 
@@ -364,6 +365,41 @@ def test_l7_a_clock_that_was_wrong_for_a_while_silences_nobody(
     all_sent(play(story, monkeypatch, catch_up=catch_up), "12:03", "12:18")
 
 
+@pytest.mark.parametrize("catch_up", [CatchUp.NONE, CatchUp.ALL])
+def test_l6_a_tick_at_the_very_end_of_a_minute_loses_and_doubles_none(
+    catch_up: CatchUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decided at :59.95 by two schedulers, and asked for in the next minute."""
+
+    class Busy(TaskiqScheduler):
+        async def on_ready(self, source: ScheduleSource, task: ScheduledTask) -> None:
+            await asyncio.sleep(0.1)
+            await super().on_ready(source, task)
+
+    def start(world: World) -> Scheduler:
+        return Scheduler(world, ListSource(scheduled(), scheduled(cron="*/2 * * * *", schedule_id="even")), kind=Busy)
+
+    async def story(world: World) -> None:
+        first = start(world)
+        await world.until("12:00:30")
+        await first.kill()
+        await world.until("12:02:58.500000")
+        both = [start(world) for _ in range(2)]
+        await world.until("12:02:58.950000")
+        world.shift += timedelta(seconds=0.95)  # so that the tick of 59.0 comes at 59.95
+        await world.until("12:06:30")
+        sent = [task_id for scheduler in (first, *both) for task_id in scheduler.task_ids]
+        assert len(sent) == len(set(sent))
+
+    world = play(story, monkeypatch, catch_up=catch_up)
+    all_sent(world, "12:03", "12:05")
+    assert world.states(KEY)["12:02"] == ("missed" if catch_up is CatchUp.NONE else "sent")
+    even = world.states("a:even")
+    assert {text: even[text] for text in ("12:00", "12:02", "12:04")} == dict.fromkeys(
+        ("12:00", "12:02", "12:04"), "sent"
+    )
+
+
 def test_l7_a_clock_that_is_set_back_by_seconds_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -494,6 +530,33 @@ def test_d6_a_one_off_that_was_sent_before_the_kill_is_not_sent_again(monkeypatc
         assert len(sent) == 1
 
     play(story, monkeypatch, catch_up=CatchUp.ALL)
+
+
+def test_d7_schedules_that_each_deployment_adds_anew_are_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under an id that taskiq draws; the old ones stay in the source."""
+    drawn = [uuid4().hex for _ in range(3)]
+
+    async def until(world: World, text: str, *listed: str) -> list[str]:
+        given = [scheduled(schedule_id=id_) for id_ in listed]
+        scheduler = Scheduler(world, ListSource(*given, scheduled(schedule_id="own")))
+        await world.until(text)
+        await scheduler.kill()
+        return scheduler.task_ids
+
+    async def story(world: World) -> None:
+        sent: list[str] = []
+        for number, text in enumerate(("12:00:40", "12:01:30", "12:02:40")):
+            sent += await until(world, text, *drawn[: number + 1])
+        sent += await until(world, "12:03:10", *drawn[1:])  # the oldest is deleted at last
+        assert len(sent) == len(set(sent)) == 2 * 3, "a minute of the two schedules each"
+
+    play(story, monkeypatch, catch_up=CatchUp.ALL)
+    lines = [line for line in said(caplog, logging.ERROR) if "are the same" in line]
+    assert [drawn[0] in line for line in lines] == [True] * 3 + [False]
+    assert drawn[1] in lines[0]
+    assert drawn[2] in lines[-1]
 
 
 def test_d8_ids_that_taskiq_draws_anew_at_each_start_are_one_schedule(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from taskiq import ScheduledTask, ScheduleSource
+from taskiq_redis import ListRedisScheduleSource
 
 from taskiq_gate import GatedScheduleSource
 from tests.support.fake_gate import FakeGate
@@ -121,6 +124,45 @@ def test_an_id_in_use_twice_is_reported_once(tmp_path: Path, caplog: pytest.LogC
     asyncio.run(main())
     lines = said(caplog, logging.ERROR).splitlines()
     assert sorted(line.split("'")[1] for line in lines) == ["a", "nightly", "nightly"]
+
+
+def test_schedules_that_are_the_same_are_listed_once_and_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """taskiq draws an id for each deployment that adds them; one-offs are each a send that somebody asked for."""
+    drawn = [uuid4().hex for _ in range(5)]
+    alike = [scheduled(schedule_id=id_) for id_ in drawn[:2]] + [scheduled(schedule_id=drawn[2], interval=9)]
+    once = [scheduled(schedule_id=id_, time=datetime(2026, 11, 30, tzinfo=UTC)) for id_ in drawn[3:]]
+
+    async def main() -> list[ScheduledTask]:
+        source = GatedScheduleSource(ListSource(*alike, *once), socket=tmp_path / "none.sock", timeout=0.01)
+        await source.get_schedules()
+        return await source.get_schedules()
+
+    listed = asyncio.run(main())
+    assert [task.schedule_id for task in listed] == [drawn[0], *drawn[2:]]
+    (line,) = said(caplog, logging.ERROR).splitlines()
+    assert f"the schedules {drawn[0]} and {drawn[1]} are the same (app:job * * * * *)" in line
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_source_that_hides_one_offs_is_reported_once(
+    skip: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """L12: what it does not list cannot be listed as missed."""
+
+    class Redis(ListRedisScheduleSource):
+        async def get_schedules(self) -> list[ScheduledTask]:
+            return []
+
+    async def main() -> None:
+        inner = Redis("redis://nowhere", skip_past_schedules=skip)
+        source = GatedScheduleSource(inner, socket=tmp_path / "none.sock", timeout=0.01)
+        for _ in range(2):
+            await source.get_schedules()
+
+    asyncio.run(main())
+    assert said(caplog, logging.ERROR).count("skip_past_schedules hides one-offs") == int(skip)
 
 
 # ---- importing

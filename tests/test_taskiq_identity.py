@@ -54,13 +54,21 @@ def test_sources_keep_the_same_id_apart() -> None:
     assert keys("one", [schedule(schedule_id="nightly")]) != keys("two", [schedule(schedule_id="nightly")])
 
 
-def test_twins_have_ordinals_in_the_order_of_the_list() -> None:
-    twins = [schedule() for _ in range(3)]
-    other = schedule(args=[1])
+def test_one_offs_that_are_the_same_have_ordinals_in_the_order_of_the_list() -> None:
+    when = {"cron": None, "time": NOON}
+    twins = [schedule(**when) for _ in range(3)]
+    other = schedule(args=[1], **when)
     found = keys("src", [twins[0], other, *twins[1:]])
     first = base_key("src", twins[0])
     assert [found[twin.schedule_id] for twin in twins] == [first, f"{first}~1", f"{first}~2"]
     assert found[other.schedule_id] == base_key("src", other)
+
+
+@pytest.mark.parametrize("trigger", [{"cron": "0 1 * * *"}, {"cron": None, "interval": 10}])
+def test_others_that_are_the_same_are_one(trigger: dict[str, Any]) -> None:
+    """A deployment that adds its schedules anew, under ids that taskiq draws, has not made another one."""
+    twins = [schedule(**trigger) for _ in range(3)]
+    assert set(keys("src", twins).values()) == {base_key("src", twins[0])}
 
 
 def test_three_startups_of_a_label_source_give_the_same_keys() -> None:
@@ -208,7 +216,8 @@ def test_other_processes_find_the_same_fingerprint_for_whatever_python_can_pass(
 def test_keys_have_at_most_512_bytes_and_long_ones_stay_apart(character: str) -> None:
     names = [character * 4000, character * 4000 + "2"]
     given = [schedule(schedule_id=name) for name in names]
-    tasks = [schedule(task_name=name) for name in names for _ in range(12)]
+    once = {"cron": None, "time": NOON}
+    tasks = [schedule(task_name=name, **once) for name in names for _ in range(12)]
     found = keys("s" * 128, [*given, *tasks])
     assert all(0 < len(key.encode()) <= 512 for key in found.values())
     assert len(set(found.values())) == 26

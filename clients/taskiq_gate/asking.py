@@ -10,6 +10,11 @@ from gate.interface import Decision
 from gate_client import AsyncClaim, AsyncGate
 from taskiq_gate.occurrence import Trigger
 
+AGAIN_SECONDS = 0.05
+"""What lies between two questions at least."""
+SKEWED_SECONDS = 1.0
+"""And where this clock says that the moment which the gate waits for has come, since one of the two is wrong."""
+
 
 class Limits(Struct, frozen=True, kw_only=True):
     """Seconds: for an occurrence that another holds, for a gate that is away, for one answer, for the send itself."""
@@ -57,22 +62,26 @@ async def decide(gate: AsyncGate, question: Question, limits: Limits) -> tuple[Q
 
 
 async def _decided(gate: AsyncGate, question: Question, limits: Limits) -> AsyncClaim:
-    """After what is worth waiting for: an outcome, a moment that is near, a store that is back."""
+    """After what is worth waiting for: an outcome, a moment that is near, a store that is back.
+
+    Patience is for a gate that is away: one that has answered is given the time of an answer again.
+    """
     clock = asyncio.get_running_loop().time
     patience_end = clock() + max(limits.patience, limits.timeout)
     wait_end = clock() + limits.max_wait
     while True:
         try:
-            claim = await _claim(gate, question, limits.lease, wait_end - clock(), patience_end - clock())
+            timeout = max(patience_end - clock(), limits.timeout)
+            claim = await _claim(gate, question, limits.lease, wait_end - clock(), timeout)
         except StoreUnavailable as away:
-            pause = float(away.parameters.get("retry_after", 1.0))
+            pause = max(float(away.parameters.get("retry_after", 1.0)), AGAIN_SECONDS)
             if clock() + pause > patience_end:
                 raise
         else:
             pause = _until(claim)
             if claim.decision is not Decision.WAIT or clock() + pause > wait_end:
                 return claim
-        await asyncio.sleep(max(pause, 0.05))
+        await asyncio.sleep(pause)
 
 
 async def _claim(gate: AsyncGate, question: Question, lease: float | None, wait: float, timeout: float) -> AsyncClaim:
@@ -91,4 +100,7 @@ async def _claim(gate: AsyncGate, question: Question, lease: float | None, wait:
 
 def _until(claim: AsyncClaim) -> float:
     """Seconds until the gate wants to be asked again."""
-    return 0.0 if claim.until is None else (claim.until - datetime.now(UTC)).total_seconds()
+    if claim.until is None:
+        return AGAIN_SECONDS
+    left = (claim.until - datetime.now(UTC)).total_seconds()
+    return max(left, AGAIN_SECONDS) if left > -SKEWED_SECONDS else SKEWED_SECONDS

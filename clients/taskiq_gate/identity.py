@@ -45,15 +45,16 @@ class Schedule(Protocol):
 def keys(name: str, schedules: Iterable[Schedule]) -> dict[str, str]:
     """The key of each schedule of one listing, by schedule id: at most 512 bytes, the same in every process.
 
-    `name:id` for an id that was given; else `name:task#fingerprint`, with `~1`, `~2`, ... for the second, third, ...
-    of schedules that are the same in everything.
+    `name:id` for an id that was given; else `name:task#fingerprint`. Of schedules that are the same in everything those
+    with a cron or an interval have one key: a deployment that adds its schedules anew has not made another one.
+    One-offs have `~1`, `~2`, ... from the second on: each is a send that somebody asked for.
     """
     seen: dict[str, int] = {}
     found: dict[str, str] = {}
     for schedule in schedules:
         key = base_key(name, schedule)
         twins = seen.get(key, 0)
-        if not is_random(schedule.schedule_id):
+        if not is_random(schedule.schedule_id) or schedule.cron is not None or schedule.interval is not None:
             found[schedule.schedule_id] = key
             continue
         seen[key] = twins + 1

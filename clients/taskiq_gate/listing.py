@@ -54,9 +54,11 @@ class Listing:
                 log.warning(text, self.name, exc_info=True)
             return self._last
         self._failures = 0
-        self._last = [schedule for schedule in schedules if not self._deadly(schedule)]
-        self.keys = identity.keys(self.name, self._last)  # before taskiq touches the labels
+        alive = [schedule for schedule in schedules if not self._deadly(schedule)]
+        self.keys = identity.keys(self.name, alive)  # before taskiq touches the labels
+        self._last = self._without_twins(alive)
         self._warn_of_repeated_ids(self._last)
+        self._warn_of_hidden_one_offs()
         return self._last
 
     def key(self, schedule: ScheduledTask) -> str:
@@ -69,6 +71,26 @@ class Listing:
         text = "%s: %s has the cron %r, a step of 0, which would end the scheduler: it is left out"
         self._warn(f"deadly {schedule.cron}", text, self.name, schedule.task_name, schedule.cron)
         return True
+
+    def _without_twins(self, schedules: list[ScheduledTask]) -> list[ScheduledTask]:
+        """Of schedules that are the same in all but an id that nobody chose, the first."""
+        firsts: dict[str, ScheduledTask] = {}
+        for schedule in schedules:
+            first = firsts.setdefault(self.keys[schedule.schedule_id], schedule)
+            if first.schedule_id != schedule.schedule_id:
+                text = "%s: the schedules %s and %s are the same (%s): the first alone is sent; an id tells them apart"
+                about = (self.name, first.schedule_id, schedule.schedule_id, identity.title(schedule))
+                self._warn(f"twin {schedule.schedule_id}", text, *about)
+        return [s for s in schedules if firsts[self.keys[s.schedule_id]].schedule_id == s.schedule_id]
+
+    def _warn_of_hidden_one_offs(self) -> None:
+        """What a source does not list is not heard of here either, and cannot be listed as missed."""
+        if getattr(self._source, "_skip_past_schedules", False) is True:
+            text = (
+                "%s: skip_past_schedules hides one-offs that are added in the minute in which they are due, or are due "
+                "while no scheduler runs: they are lost; without it each is sent once, and none after its `deadline`"
+            )
+            self._warn("hidden one-offs", text, self.name)
 
     def _warn_of_repeated_ids(self, schedules: list[ScheduledTask]) -> None:
         """taskiq remembers what ran by schedule id alone: of two with one id, it never sends the second in time."""

@@ -234,8 +234,10 @@ class GatedScheduleSource(ScheduleSource):
             self._sends.begin(Send(str(question), question, gate, claim))
             return
         by = f" by {claim.by}" if claim.by else ""
-        level = LEVELS.get(claim.decision, logging.WARNING)
-        log.log(level, "%s is refused: %s%s (%s)", question, claim.decision, by, claim.reason)
+        level, reason = LEVELS.get(claim.decision, logging.WARNING), claim.reason
+        if claim.decision is Decision.WAIT and question.trigger.every is None:
+            level, reason = logging.WARNING, f"{reason}; by this clock it is: one of the two is wrong"
+        log.log(level, "%s is refused: %s%s (%s)", question, claim.decision, by, reason)
         if claim.decision is Decision.SENT and question.trigger.once:
             await self._clean_up(source_task(task))
         if claim.decision is Decision.WAIT and claim.until is not None:

@@ -45,7 +45,7 @@ def lint(app: str, modules: tuple[str, ...]) -> None:
         listed = asyncio.run(_list(scheduler))
     except Exception as error:
         raise WrongUsage(f"the schedules of {app} cannot be listed: {type(error).__name__}: {error}") from error
-    findings = [*_of_crons(listed), *_of_ids(listed), *_of_labels(scheduler)]
+    findings = [*_of_crons(listed), *_of_ids(listed), *_of_labels(scheduler), *_of_twins(listed)]
     for finding in findings:
         click.echo(output.safe(finding))
     click.echo(f"{len(listed)} schedules, {len(findings)} findings")
@@ -127,6 +127,23 @@ def _of_ids(listed: list[Listed]) -> Iterator[str]:
         if len(same) > 1:
             where = ", ".join(f"{each.source}: {each.task.task_name}" for each in same)
             yield f"the id {schedule_id!r} is that of {len(same)} schedules, of which taskiq sends one: {where}"
+
+
+def _of_twins(listed: list[Listed]) -> Iterator[str]:
+    """Schedules that are the same in all but an id that nobody chose."""
+    from taskiq_gate import identity
+
+    ids: dict[str, dict[str, Listed]] = defaultdict(dict)
+    for source in dict.fromkeys(each.source for each in listed):
+        tasks = {each.task.schedule_id: each for each in listed if each.source == source}
+        for schedule_id, key in identity.keys(source, [each.task for each in tasks.values()]).items():
+            ids[key][schedule_id] = tasks[schedule_id]
+    for same in ids.values():
+        if len(same) > 1:
+            first, *others = same.values()
+            also = ", ".join(each.task.schedule_id for each in others)
+            text = f"the same schedule is listed {len(same)} times: taskiq sends each, a gate the first ({also})"
+            yield f"{first}: {text}"
 
 
 def _of_labels(scheduler: "TaskiqScheduler") -> Iterator[str]:
