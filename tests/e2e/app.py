@@ -85,11 +85,23 @@ class Points(ScheduleSource):
         await maybe_awaitable(super().post_send(task))
 
 
-class LabelSource(Points, LabelScheduleSource):  # type: ignore[misc]  # its own hook is not a coroutine
+class Failing(ScheduleSource):
+    """Fails where the test wants it."""
+
+    _listed = 0
+
+    async def get_schedules(self) -> list[ScheduledTask]:
+        self._listed += 1
+        if self._listed in settings.failing:
+            raise ConnectionError("the source is away")
+        return await super().get_schedules()  # type: ignore[safe-super]  # it stands before one that has it
+
+
+class LabelSource(Failing, Points, LabelScheduleSource):  # type: ignore[misc]  # its own hook is not a coroutine
     pass
 
 
-class RedisSource(Points, ListRedisScheduleSource):
+class RedisSource(Failing, Points, ListRedisScheduleSource):
     pass
 
 
@@ -121,7 +133,8 @@ def make_source(kind: str) -> ScheduleSource:
     if kind == "label":
         source = LabelSource(broker)
     else:
-        source = RedisSource(settings.redis, prefix=e2e.source_name(settings.name, kind))
+        prefix = e2e.source_name(settings.name, kind)
+        source = RedisSource(settings.redis, prefix=prefix, **settings.redis_options)
     if settings.socket is None:
         return source
     name = e2e.source_name(settings.name, kind)

@@ -26,18 +26,24 @@ from tests.support.gate_process import ROOT, RawClient
 
 PATIENCE = 120.0
 """Real seconds after which something that must happen has not."""
+APP = "tests.e2e.app:scheduler"
 TASKIQ = Path(sys.executable).with_name("taskiq")
+COMMAND = (TASKIQ, "scheduler", APP, "--app-dir", ROOT)
 MINUTE = 60.0
 
 
-class Timeline(Protocol):
-    """A clock that all processes of a scenario share: tests.support.faketime.FakeTime, or RealTime."""
-
-    start: datetime
-    speed: float
+class Clock(Protocol):
+    """A clock that all processes of a scenario share: one of tests.support.faketime, or RealTime."""
 
     def now(self) -> datetime: ...
     def env(self, base: Mapping[str, str] | None = None) -> dict[str, str]: ...
+
+
+class Timeline(Clock, Protocol):
+    """One that runs evenly: FakeTime, or RealTime."""
+
+    start: datetime
+    speed: float
 
 
 class RealTime:
@@ -54,11 +60,16 @@ class RealTime:
         return dict(os.environ if base is None else base)
 
 
-def environment(timeline: Timeline) -> dict[str, str]:
+def environment(timeline: Clock) -> dict[str, str]:
     """The environment of a process that starts now: it runs this tree, and keeps compiled modules for the next one."""
     env = timeline.env()
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     return env | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'clients'}"}
+
+
+def told(settings: Settings) -> dict[str, str]:
+    """The variable by which the application knows them."""
+    return {e2e.VARIABLE: msgspec.json.encode(settings).decode()}
 
 
 class Events:
@@ -80,31 +91,43 @@ class Events:
 
     def wait(self, *events: str, by: "Scheduler", seconds: float = PATIENCE) -> str:
         """The first of these events that this scheduler tells and that nobody has waited for yet."""
-        end = time.monotonic() + seconds
-        while True:
-            alive, left = by.running, end - time.monotonic()
-            self.take(min(left, 0.5) if alive else 0.0)
-            for told in self._unread:
-                if told["pid"] == by.pid and told["event"] in events:
-                    self._unread.remove(told)
-                    return str(told["event"])
-            if not alive or left <= 0:
+        end, over = time.monotonic() + seconds, False
+        while (found := self._told(events, by.pid)) is None:  # before waiting for more: what was told may soon be over
+            if over:
                 raise AssertionError(f"no {' or '.join(events)} of {by}")
+            left = end - time.monotonic()
+            over = left <= 0 or not by.running
+            self.take(0.0 if over else min(left, 0.5))
+        return found
+
+    def _told(self, events: tuple[str, ...], pid: int) -> str | None:
+        """The first of these that is not read yet."""
+        for event in self._unread:
+            if event["pid"] == pid and event["event"] in events:
+                self._unread.remove(event)
+                return str(event["event"])
+        return None
 
     def close(self) -> None:
         os.close(self._fd)
 
 
 class Scheduler:
-    """`taskiq scheduler`, in a process of its own. `log` is what it and its like wrote."""
+    """`taskiq scheduler`, or another `command`, in a process of its own. `log` is what it and its like wrote."""
 
-    def __init__(self, settings: Settings, timeline: Timeline, log: Path, arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        timeline: Clock,
+        log: Path,
+        arguments: Sequence[str] = (),
+        command: Sequence[str | Path] = COMMAND,
+    ) -> None:
         self.log = log
-        command: list[str | Path] = [TASKIQ, "scheduler", "tests.e2e.app:scheduler", "--app-dir", str(ROOT), *arguments]
-        env = environment(timeline) | {e2e.VARIABLE: msgspec.json.encode(settings).decode()}
+        env = environment(timeline) | told(settings)
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=out, stderr=out, bufsize=0
+                [*command, *arguments], cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=out, stderr=out, bufsize=0
             )
 
     @property
@@ -151,11 +174,11 @@ class Sent(Struct, frozen=True):
     pid: int
 
 
-def sent(settings: Settings, task: str = e2e.TASK) -> list[Sent]:
-    """All messages of this task that are in the queue, in order."""
+def sent(settings: Settings, *tasks: str) -> list[Sent]:
+    """All messages of these tasks that are in the queue, in order; without any, of the task that is gated."""
     with redis.Redis.from_url(settings.redis) as client:
         messages: list[Any] = [json.loads(message) for message in client.lrange(settings.name, 0, -1)]
-    return [_sent(message) for message in reversed(messages) if message["task_name"] == task]
+    return [_sent(message) for message in reversed(messages) if message["task_name"] in (tasks or (e2e.TASK,))]
 
 
 def _sent(message: dict[str, Any]) -> Sent:
@@ -164,12 +187,12 @@ def _sent(message: dict[str, Any]) -> Sent:
     return Sent(message["task_id"], message["args"][0], at, int(labels[e2e.SENT_BY]))
 
 
-def add_schedules(settings: Settings) -> None:
-    """Add the schedules of a Redis source, as a user does once."""
+def add_schedules(settings: Settings, deployment: int = 0) -> None:
+    """Add the schedules of a Redis source, as a user does once, or in each deployment."""
 
     async def add() -> None:
         source = ListRedisScheduleSource(settings.redis, prefix=e2e.source_name(settings.name, "redis"))
-        for schedule in e2e.redis_schedules(settings):
+        for schedule in e2e.redis_schedules(settings, deployment):
             await source.add_schedule(schedule)
         await source._connection_pool.disconnect()  # noqa: SLF001 - it has no shutdown of its own
 

@@ -1,4 +1,7 @@
-"""Scenes of four minutes, played side by side: schedulers that are killed, restarted and doubled by the clock."""
+"""Scenes of four minutes, played side by side: schedulers that are killed, restarted and doubled by the clock.
+
+Those of `scenes_of` are the rows of the table that was measured without a gate.
+"""
 
 import signal
 import time
@@ -30,23 +33,27 @@ IN_SEND = (25.0, 85.0, 145.0, 205.0)
 """The kills that come sooner, where the scene wants it: in the first send after the start before."""
 SLOW_KICK = 8.0
 """How long that send takes."""
-STANDBY_START = -39.0
-"""Then a standby asks once a minute while the first scheduler, killed in its send, is not back."""
 END = MINUTES * 60.0 - 3.0
 ONCE = 45.0
 """When the one-off is due."""
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """What is played. `number`: the signal of the restarts, None for none. `second`: when another scheduler starts."""
+    """What is played. `number`: the signal of the restarts, None for none.
+
+    `second`: another scheduler starts with the first. `standby`: another one starts when the first has been killed in
+    a send, so that it cannot come before it, however slow the machine is.
+    """
 
     name: str
     sources: tuple[str, ...]
     gated: bool = True
     number: int | None = None
-    second: float | None = None
+    second: bool = False
+    standby: bool = False
     in_send: bool = False
-    kinds: tuple[str, ...] = KINDS
+    kinds: tuple[str, ...] = KINDS + OTHER_KINDS
+    arguments: tuple[str, ...] = ()
 
     @property
     def restarts(self) -> tuple[tuple[float, float], ...]:
@@ -55,37 +62,41 @@ class Scene(Struct, frozen=True, kw_only=True):
 
 
 def scenes_of(source: str, *, gated: bool) -> list[Scene]:
-    """The scenes of the issue for one source, or for `both` in one scheduler."""
-    sources = ("label", "redis") if source == "both" else (source,)
-    name = f"{'gated' if gated else 'bare'}-{source}"
+    """The rows of the table for one source, or for `both` in one scheduler."""
+    name, sources = f"{'gated' if gated else 'bare'}-{source}", _sources(source)
+    skip = ("--skip-first-run",)
     return [
         Scene(name=f"{name}-sigterm", sources=sources, gated=gated, number=signal.SIGTERM),
         Scene(name=f"{name}-sigkill", sources=sources, gated=gated, number=signal.SIGKILL),
-        Scene(name=f"{name}-two", sources=sources, gated=gated, second=FIRST_START),
+        Scene(name=f"{name}-two", sources=sources, gated=gated, second=True),
+        Scene(name=f"{name}-skip", sources=sources, gated=gated, number=signal.SIGTERM, arguments=skip),
     ]
 
 
 def hard_scenes(source: str) -> list[Scene]:
     """Kills while it sends: alone, by the policy `skip`; with a standby that nobody touches, by `resend`."""
-    sources = ("label", "redis") if source == "both" else (source,)
-    killed = Scene(name=f"gated-{source}-in-send", sources=sources, number=signal.SIGKILL, in_send=True)
-    standby = Scene(
-        name=f"resend-{source}-standby", sources=sources, number=signal.SIGKILL, in_send=True, second=STANDBY_START
-    )
-    return [killed, standby]
+    sources = _sources(source)
+    kill = signal.SIGKILL
+    return [
+        Scene(name=f"gated-{source}-in-send", sources=sources, number=kill, in_send=True, kinds=KINDS),
+        Scene(name=f"resend-{source}-standby", sources=sources, number=kill, in_send=True, kinds=KINDS, standby=True),
+    ]
 
 
-def cadence_scene(source: str) -> Scene:
-    """An interval and a one-off through kills."""
-    sources = ("label", "redis") if source == "both" else (source,)
-    return Scene(name=f"cadence-{source}", sources=sources, number=signal.SIGKILL, kinds=OTHER_KINDS)
+def _sources(source: str) -> tuple[str, ...]:
+    return ("label", "redis") if source == "both" else (source,)
 
 
 CONFIG = """
 [[send]]
 schedules = ["resend-*"]
 on_doubt = "resend"
+
+[[send]]
+schedules = ["gated-*-skip-*"]
+catch_up = "latest"
 """
+"""A start under --skip-first-run skips a minute that nobody has sent: catch-up alone sends it."""
 
 
 class Played(Struct, frozen=True, kw_only=True):
@@ -107,19 +118,31 @@ class Played(Struct, frozen=True, kw_only=True):
         """The messages of an occurrence."""
         return [one for one in self.sends if one.task_id == entry.task_id]
 
+    def of_kind(self, *kinds: str) -> list[Sent]:
+        """The messages of schedules of these kinds."""
+        return [one for one in self.sends if one.kind in kinds]
+
     @property
     def counts(self) -> dict[str, list[int]]:
-        """How often each schedule was sent, for each minute that counts.
+        """How often each cron schedule was sent, for each minute that counts.
 
         With a gate by the ledger's occurrences, without one by the clock at the send.
         """
+        crons = self.of_kind(*KINDS)
         if self.scene.gated:
-            schedules = sorted({entry.schedule for entry in self.entries})
-            sends = Counter((entry.schedule, entry.at) for entry in self.entries for _ in self.copies(entry))
+            times = Counter(one.task_id for one in crons)
+            names = {entry.schedule for entry in self.entries if times[entry.task_id]}
+            sends = Counter({(entry.schedule, entry.at): times[entry.task_id] for entry in self.entries})
         else:
-            schedules = sorted({one.kind for one in self.sends})
-            sends = Counter((one.kind, _minute(one.at)) for one in self.sends)
-        return {schedule: [sends[schedule, minute] for minute in self.minutes] for schedule in schedules}
+            names = {one.kind for one in crons}
+            sends = Counter((one.kind, _minute(one.at)) for one in crons)
+        return {name: [sends[name, minute] for minute in self.minutes] for name in sorted(names)}
+
+    @property
+    def turns(self) -> int:
+        """How often an interval was sent in the time that counts, over all sources."""
+        end = self.first + timedelta(minutes=MINUTES)
+        return sum(self.first <= one.at < end for one in self.of_kind("often"))
 
 
 def _minute(at: datetime) -> datetime:
@@ -137,6 +160,8 @@ class Stage:
         self._events = Events(folder / f"{scene.name}.events")
         self._schedulers: list[Scheduler] = []
         self._late = 0.0
+        self._caught = False
+        """Whether a scheduler was killed in a send already."""
         self._settings = Settings(
             redis=redis,
             name=scene.name,
@@ -170,30 +195,34 @@ class Stage:
 
     def _play(self) -> None:
         running = self._make()
-        starts = [(FIRST_START, running)]
-        if self.scene.second is not None:
-            starts.append((self.scene.second, self._make()))
-        for start, scheduler in sorted(starts, key=lambda pair: pair[0]):
-            self._sleep_until(start)
+        others = [self._make()] if self.scene.second else []
+        standby = [self._make()] if self.scene.standby else []
+        self._sleep_until(FIRST_START)
+        for scheduler in (running, *others):
             scheduler.go()
         for kill, start in self.scene.restarts:
             following = self._make()
             self._kill(running, kill, following)
+            if kill in IN_SEND and standby:
+                standby.pop().go()
             self._sleep_until(start)
             following.go()
             running = following
         self._sleep_until(END)
 
     def _make(self) -> Scheduler:
-        self._schedulers.append(Scheduler(self._settings, self._timeline, self._log))
+        self._schedulers.append(Scheduler(self._settings, self._timeline, self._log, self.scene.arguments))
         return self._schedulers[-1]
 
     def _kill(self, running: Scheduler, at: float, following: Scheduler) -> None:
         """Kill it at this time; on a machine that is too slow later, when it has asked and the next one is ready."""
         assert self.scene.number is not None
         if self.scene.in_send and at in IN_SEND:
+            # Nobody competes for the first time, so that it is caught for certain; later a standby may come before it.
+            outcomes = ("kicking", "refused") if self._caught else ("kicking",)
             for _ in range(len(self.scene.sources) * len(self.scene.kinds)):
-                self._events.wait("kicking", "refused", by=running)
+                self._events.wait(*outcomes, by=running)
+            self._caught = True
         else:
             self._events.wait("held", by=following)
             self._sleep_until(at)

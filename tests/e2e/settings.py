@@ -30,7 +30,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     `sources`: "label", "redis" or both. `socket`: the gate's; None for a scheduler without a gate. `held`: wait for
     a byte on stdin before anything starts. `stop_at`: one of POINTS, to say so there and wait for a byte. `slow`:
     seconds that each kick takes. `ticks`: a schedule of every second beside them that no gate is asked for.
-    `once`: when the one-off is due, if there is one. `options`: for GatedScheduleSource.
+    `once`: when the one-off is due, if there is one. `triggers`: when others of `kinds` are due, as in a task's label.
+    `failing`: the listings of each source that fail, by their number from 1 on. `options`: for GatedScheduleSource;
+    `redis_options`: for the Redis source.
     """
 
     redis: str
@@ -44,7 +46,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     slow: float = 0.0
     ticks: bool = False
     once: datetime | None = None
+    triggers: dict[str, dict[str, Any]] = {}
+    failing: tuple[int, ...] = ()
     options: dict[str, Any] = {}
+    redis_options: dict[str, Any] = {}
 
 
 def source_name(name: str, source: str) -> str:
@@ -69,18 +74,18 @@ def label_schedules(settings: Settings) -> list[dict[str, Any]]:
 
 def _trigger(settings: Settings, kind: str) -> dict[str, Any]:
     others: dict[str, dict[str, Any]] = {"often": {"interval": EVERY}, "once": {"time": settings.once}}
-    return others.get(kind, {"cron": CRON})
+    return settings.triggers.get(kind) or others.get(kind, {"cron": CRON})
 
 
-def redis_schedules(settings: Settings) -> list[ScheduledTask]:
-    """The schedules as a user adds them to a source once."""
+def redis_schedules(settings: Settings, deployment: int = 0) -> list[ScheduledTask]:
+    """The schedules as a user adds them to a source once, or in each deployment: with new ids where none is given."""
     kinds: dict[str, dict[str, Any]] = {
         "fixed": {"schedule_id": fixed_id(settings.name, "redis")},
         "zoned": {"cron_offset": "Asia/Kolkata"},
     }
     found: list[ScheduledTask] = []
     for kind in settings.kinds:
-        random_id = _as_random(uuid5(NAMESPACE_URL, f"{settings.name}/{kind}").hex)
+        random_id = _as_random(uuid5(NAMESPACE_URL, f"{settings.name}/{kind}/{deployment}").hex)
         fields = {"schedule_id": random_id, **_trigger(settings, kind), **kinds.get(kind, {})}
         found.append(ScheduledTask(task_name=TASK, labels={}, args=[kind], kwargs={}, **fields))
     return found

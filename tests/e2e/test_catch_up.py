@@ -9,8 +9,9 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from taskiq_gate.recovery import OFFERS
 from tests.e2e.rig import Entry, Events, Scheduler, Sent, environment, ledger, sent
-from tests.e2e.settings import Settings
+from tests.e2e.settings import TASK, TICK, Settings
 from tests.support.faketime import FakeTime, find_library, remove_leftovers
 from tests.support.gate_process import GateProcess
 from tests.support.redis import RedisServer
@@ -24,16 +25,25 @@ ONCE = DOWN - timedelta(seconds=2.5)
 UPDATE_SECONDS = 60.0
 SENDS = {"none": 1, "latest": 2, "all": 11, "short": 3}
 """What each policy sends after the return, the present minute included. "short" is all of two and a half minutes."""
-RULES = {policy: f'catch_up = "{policy}"' for policy in SENDS} | {"short": 'catch_up = "all"\ncatch_up_within = "150s"'}
+MANY = "many"
+CRONS = tuple(f"cron-{number}" for number in range(7))
+"""Of a scheduler by the policy `all` with more to make up for than one listing may offer."""
+MANY_UPDATE_SECONDS = 5.0
+"""And how often it lists them."""
+RULES = {policy: f'catch_up = "{policy}"' for policy in SENDS} | {
+    "short": 'catch_up = "all"\ncatch_up_within = "150s"',
+    MANY: 'catch_up = "all"',
+}
 CONFIG = "\n".join(f'[[send]]\nschedules = ["{policy}-*"]\n{rule}' for policy, rule in RULES.items())
 DEFERRED_TICKS = 3
 """Ticks of the loop that are waited for after that, in which nothing more may be sent."""
 
 
 class Returned(Struct, frozen=True, kw_only=True):
-    """What one policy's scheduler sent before and after."""
+    """What one policy's scheduler sent before and after. `in_order`: with its ticks of every second."""
 
     sends: list[Sent]
+    in_order: list[Sent]
     entries: list[Entry]
     back: datetime
 
@@ -64,20 +74,21 @@ def returned(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
         stack.callback(events.close)
         timeline = FakeTime(library, DOWN)
         gate = stack.enter_context(GateProcess(folder / "gate", config=CONFIG, env=environment(timeline)))
+        kinds = dict.fromkeys(SENDS, ("random", "once")) | {MANY: CRONS}
         every = {
-            policy: Settings(
+            name: Settings(
                 redis=redis_server.url,
-                name=policy,
+                name=name,
                 events=str(events.path),
-                kinds=("random", "once"),
+                kinds=of,
                 socket=str(gate.socket),
                 once=ONCE,
             )
-            for policy in SENDS
+            for name, of in kinds.items()
         }
         first = {p: stack.enter_context(Scheduler(s, timeline, folder / "log")) for p, s in every.items()}
-        for scheduler in first.values():
-            for _ in range(2):
+        for name, scheduler in first.items():
+            for _ in kinds[name]:
                 events.wait("sent", by=scheduler)
             scheduler.end()
         gate.kill()
@@ -85,18 +96,22 @@ def returned(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
         gate.env = environment(timeline)
         gate.start()
         back = timeline.now()
+        often = {MANY: ("--update-interval", f"{MANY_UPDATE_SECONDS:g}")}
         second = {
-            p: stack.enter_context(Scheduler(replace(s, ticks=True), timeline, folder / "log"))
+            p: stack.enter_context(Scheduler(replace(s, ticks=True), timeline, folder / "log", often.get(p, ())))
             for p, s in every.items()
         }
-        for policy, scheduler in second.items():
-            for _ in range(SENDS[policy]):
-                events.wait("sent", by=scheduler)
+        for name, count in (SENDS | {MANY: len(CRONS) * SENDS["all"]}).items():
+            for _ in range(count):
+                events.wait("sent", by=second[name])
         for scheduler in second.values():
             for _ in range(DEFERRED_TICKS):
                 events.wait("tick", by=scheduler)
         with gate.client() as client:
-            yield {p: Returned(sends=sent(s), entries=ledger(client, p), back=back) for p, s in every.items()}
+            yield {
+                p: Returned(sends=sent(s), in_order=sent(s, TASK, TICK), entries=ledger(client, p), back=back)
+                for p, s in every.items()
+            }
     remove_leftovers()
 
 
@@ -128,3 +143,21 @@ def test_nothing_is_sent_twice_and_one_offs_never_again(returned: dict[str, Retu
     assert set(ids.values()) == {1}
     assert Counter(one.kind for one in returned[policy].sends)["once"] == 1
     assert {one.kind for one in returned[policy].after} == {"random"}
+
+
+def test_several_schedules_come_at_the_capped_rate(returned: dict[str, Returned]) -> None:
+    """All minutes of all of them, no more of the old ones in one listing than it may offer, and those at once."""
+    found = returned[MANY]
+    ats = {entry.task_id: entry.at for entry in found.entries}
+    minutes = Counter((one.kind, ats[one.task_id]) for one in found.after)
+    expected = [DOWN.replace(second=0) + timedelta(minutes=number) for number in range(1, 12)]
+    assert minutes == {(kind, minute): 1 for kind in CRONS for minute in expected}
+    back = [one for one in found.in_order if one.at >= found.back]
+    old = [number for number, one in enumerate(back) if one.task_id in ats and ats[one.task_id] < expected[-1]]
+    assert len(old) == 70 > OFFERS
+    ticks = [number for number, one in enumerate(back) if one.kind == "tick"]
+    assert sum(number < old[OFFERS] for number in ticks) >= MANY_UPDATE_SECONDS - 1, "one listing, and then the next"
+    began = back[ticks[0]].at
+    for part, listings in ((old[:OFFERS], 1), (old, 2)):
+        end = began + timedelta(seconds=listings * MANY_UPDATE_SECONDS + 2)
+        assert all(back[number].at <= end for number in part)

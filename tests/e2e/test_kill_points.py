@@ -4,7 +4,7 @@ Each row has a gate and a timeline of its own. They are played a few at a time, 
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -15,13 +15,12 @@ from msgspec.structs import replace
 
 from tests.e2e.rig import eventually
 from tests.e2e.row import Row
+from tests.e2e.row import played as played_rows
 from tests.e2e.settings import POINTS
-from tests.support.faketime import find_library, remove_leftovers
 from tests.support.redis import RedisServer, find_server
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-AT_A_TIME = 4
 SOURCES = {"before claim": "redis", "claim to kick": "label", "kick to confirm": "redis", "after confirm": "label"}
 
 
@@ -196,29 +195,13 @@ ROWS: dict[str, tuple[Play, Outcome]] = {
 def played(
     request: pytest.FixtureRequest, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[Outcome]]]:
-    """The outcomes to come of those rows that were selected."""
-    library = find_library()
-    if library is None:
-        pytest.skip("no libfaketime on this machine: apt install faketime, or run tests/run.py")
+    """The outcomes to come."""
     redis_server.start()
-    folder = tmp_path_factory.mktemp("rows")
-
-    def play(name: str) -> Outcome:
-        with Row(folder / name.replace(", ", "-").replace(" ", "-"), redis_server.url, library) as row:
-            return ROWS[name][0](row)
-
-    selected = {_row_of(item) for item in request.session.items}
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        yield {name: pool.submit(play, name) for name in ROWS if name in selected}
-        pool.shutdown(cancel_futures=True)
-    remove_leftovers()
-
-
-def _row_of(item: pytest.Item) -> str | None:
-    """The row that a collected test is about."""
-    if not isinstance(item, pytest.Function) or item.path != Path(__file__):
-        return None
-    return str(item.callspec.params["name"])
+    plays = {name: play for name, (play, _) in ROWS.items()}
+    with played_rows(
+        request.session, plays, Path(__file__), redis_server.url, tmp_path_factory.mktemp("rows")
+    ) as outcomes:
+        yield outcomes
 
 
 @pytest.mark.parametrize("name", ROWS)
