@@ -34,6 +34,7 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     permit.py      P  one permit, and what is asked and answered about it
     places.py      P  which permits are held: by id, pool, process and connection
     offers.py      P  whether there is room, and whom a free place is offered to
+    shares.py      P  how many places of a limit each of several gates may give
     permits.py     P  who may run a job now: reserve, bind, release, restore
     poolinfo.py    P  limits and places for people
     wallclock.py   P  instants in words
@@ -58,6 +59,7 @@ The code map. P marks pure modules: they take `now` as an argument and do no I/O
     processes.py      which process is which, and whether it lives
     placemarks.py     what of places is on disk
     waking.py         calls at an instant of the wall clock
+    leases.py         the shares that this gate holds: asked for, renewed, given up in time
     placing.py        Acquire, Bind, Release, Restore: permits, processes, and what of them is on disk
     fetch.py          Check and Watch: who watches what, edges, overrides
     reload.py         reads a configuration with the calendars, users and zones that it names

@@ -14,6 +14,7 @@ from gate.rules import CATCH_UP_SECONDS, GRACE_SECONDS, SendPolicy, SendRule
 from gate.settings import Findings
 
 KEEP_SECONDS = (3600.0, 3660 * 86_400.0)
+LEASE_SECONDS = (3.0, 3600.0)
 """Least and most that the ledger may remember: what is forgotten is late."""
 DEADLINE_SECONDS = (0.0, 3660 * 86_400.0)
 GRACE_LIMITS_SECONDS = (0.0, 86_400.0)
@@ -114,9 +115,11 @@ def _parse_store(value: Any, findings: Findings) -> tuple[str, settings.Shared, 
         password_file=store.password_file,
         wait_replicas=store.wait_replicas,
         allow_eviction=store.allow_eviction,
+        lease=findings.duration("store.lease", store.lease, LEASE_SECONDS) or 0.0,
     )
     if not store.url.startswith(SHARED) and shared != settings.Shared():
-        findings.add("store", f"prefix, password_file, wait_replicas and allow_eviction are for {', '.join(SHARED)}")
+        keys = "prefix, password_file, wait_replicas, allow_eviction and lease"
+        findings.add("store", f"{keys} are for {', '.join(SHARED)}")
     return store.url, shared, keep or 0.0
 
 

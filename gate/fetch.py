@@ -81,7 +81,7 @@ class FetchEngine:
     `query`: asks the store in its thread; what is given as its second argument gets the outcome, or the exception.
     `noted`: what the store's notes say that processes held. `flush`: writes all answers that were made.
     `failed`: answers a request after the store failed. `unread_bytes`: a watcher that leaves more unread is not told
-    any more.
+    any more. `lease`: where the store is that of other gates too, for how many seconds places count without a word.
     """
 
     def __init__(
@@ -95,6 +95,8 @@ class FetchEngine:
         flush: Callable[[], None],
         failed: Callable[[Request | None, Exception], None],
         unread_bytes: int,
+        *,
+        lease: float | None = None,
     ) -> None:
         self.rules = rules
         self.overrides = ordered
@@ -110,7 +112,7 @@ class FetchEngine:
         self._edge = WakeUp(now, after, self._at_edge)
         self._orders: deque[Callable[[], bool]] = deque()
         """Overrides that wait for their turn; the first is being written down."""
-        self.placing = Placing(self, noted, now, after, query, flush, failed)
+        self.placing = Placing(self, noted, now, after, query, flush, failed, lease=lease)
 
     # -- what workers ask
 
@@ -188,6 +190,10 @@ class FetchEngine:
             else:
                 for watcher in offered:
                     self._say(watcher, group.watchers[watcher], replace(answer, place=True))
+
+    def watches(self, process: str, session: str) -> bool:
+        """Whether somebody is told when a place is kept for this session."""
+        return self._session(process, session) in self._sessions
 
     def _session(self, process: str, session: str) -> tuple[str, str]:
         return (process if pid_of(process) else "", session)

@@ -240,6 +240,7 @@ class PoolInfo(Reply, frozen=True, kw_only=True):
     taken: int
     places: list[PlaceInfo]
     waiting: list[WaitingInfo]
+    elsewhere: int | None = None
 
 
 class OverrideInfo(Reply, frozen=True, kw_only=True):

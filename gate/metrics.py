@@ -102,6 +102,8 @@ def _pools(pools: list[PoolInfo]) -> Iterator[Metric]:
     yield _gauges("places_limit", "How many may run at once now.", ["pool"], limits)
     taken: Rows = [([pool.pool], pool.taken) for pool in pools]
     yield _gauges("places_taken", "Places that are taken now.", ["pool"], taken)
+    elsewhere: Rows = [([pool.pool], pool.elsewhere) for pool in pools if pool.elsewhere is not None]
+    yield _gauges("places_elsewhere", "Places that the gates of other hosts count with.", ["pool"], elsewhere)
     waiting: Rows = [([pool.pool], len(pool.waiting)) for pool in pools]
     yield _gauges("places_waiting", "Workers that wait for a place.", ["pool"], waiting)
 

@@ -67,6 +67,10 @@ class Offers:
         """Whether somebody waits for a place in one of these pools, or has one kept for him."""
         return not pools.isdisjoint(self._waiting.needed()) or any(self._places.pool(name).promised for name in pools)
 
+    def waiting_for(self, pool: str) -> int:
+        """How many wait for a place in a pool, those included for whom one is kept."""
+        return self._waiting.of_pool(pool)
+
     def get(self, key: Key) -> Waiter | None:
         return self._waiting.get(key)
 

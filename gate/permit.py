@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from gate.holders import Record
+from gate.pools import Share
 from gate.waitlist import Connection, Key, Process, Waiter
 
 
@@ -122,7 +123,9 @@ class Tick(Struct, frozen=True, kw_only=True):
 
 
 class PoolStatus(Struct, frozen=True, kw_only=True):
-    """A pool for people. `taken` counts `holders`, and `unsaid` of processes that have not said yet what they hold."""
+    """A pool for people. `taken` counts `holders`, and `unsaid` of processes that have not said yet what they hold.
+    `share`: where other gates give places of it too.
+    """
 
     pool: str
     taken: int
@@ -130,6 +133,7 @@ class PoolStatus(Struct, frozen=True, kw_only=True):
     promised: int
     holders: tuple[Permit, ...]
     waiters: tuple[Waiter, ...]
+    share: Share | None = None
 
 
 def pools_of(choices: Iterable[Choice]) -> frozenset[str]:

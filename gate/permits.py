@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from gate.graces import Graces
 from gate.holders import Record
-from gate.offers import OFFER_SECONDS, Offers
+from gate.offers import NOTHING, OFFER_SECONDS, Offers
 from gate.permit import Answer, Ask, Bound, Choice, Held, Permit, PoolStatus, Restored, Restorer, Tick, pools_of
 from gate.places import Places
-from gate.pools import Given, Limits, slot
+from gate.pools import Given, Limits, Share, slot
 from gate.waitlist import Connection, Key, Process, Waiter
 
 GRACE_SECONDS = 2.0
@@ -35,13 +35,17 @@ MOST_OF_PROCESS = 1_000
 
 
 class Permits:
-    """All permits and all who wait. `started`: when the gate did; `grace` and `offer` in seconds."""
+    """All permits and all who wait. `started`: when the gate did; `grace` and `offer` in seconds. `shared`: other gates
+    give places of the same pools, and nothing is given here but within a share.
+    """
 
-    def __init__(self, started: datetime, grace: float = GRACE_SECONDS, offer: float = OFFER_SECONDS) -> None:
+    def __init__(
+        self, started: datetime, grace: float = GRACE_SECONDS, offer: float = OFFER_SECONDS, *, shared: bool = False
+    ) -> None:
         self._grace = timedelta(seconds=grace)
         self._away = timedelta(seconds=AWAY_SECONDS)
         self._held_until = started + self._grace
-        self._places = Places()
+        self._places = Places(shared=shared)
         self._offers = Offers(self._places, offer)
         self._dying = Graces[Process]()
         self._orphans = Graces[str]()
@@ -370,6 +374,40 @@ class Permits:
     def _may_take(self, permit: Permit, process: Process) -> bool:
         """A process that cannot be told comes back as another one, within the grace of the one that it was."""
         return permit.process == process or permit.process in self._dying
+
+    # -- shares
+
+    def shared(self) -> list[str]:
+        """The pools that have been of any concern."""
+        return self._places.known()
+
+    def share(self, name: str) -> Share | None:
+        """What of a pool may be given here; None where it is not shared."""
+        return self._places.pool(name).share
+
+    def set_share(self, name: str, share: Share) -> None:
+        """Another share was agreed on."""
+        self._places.pool(name).share = share
+
+    def taken(self, name: str) -> int:
+        """How many places are taken here."""
+        return self._places.pool(name).taken
+
+    def given(self, name: str) -> Given | None:
+        """What the ramp of a pool has given here."""
+        return self._places.pool(name).given
+
+    def waiting(self, name: str) -> int:
+        """How many wait for a place here."""
+        return self._offers.waiting_for(name)
+
+    def waiting_since(self, name: str) -> datetime | None:
+        """When the one began to wait for a place here who waits longest."""
+        return min((waiter.since for waiter in self._offers if name in waiter.pools), default=None)
+
+    def gives(self, name: str, limits: Limits, now: datetime) -> bool:
+        """Whether a place of a pool is free here that is promised to nobody."""
+        return self._offers.has_room([name], NOTHING, limits, now)
 
     # -- for people
 

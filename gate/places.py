@@ -4,14 +4,16 @@ from collections.abc import Iterable, Iterator
 
 from gate.holders import Holders, Record, Share
 from gate.permit import Permit, PoolStatus
-from gate.pools import Pool
+from gate.pools import NO_SHARE, Pool
 from gate.waitlist import Connection, Process, Waiter
 
 
 class Places:
     """The table of permits. Whatever is held is put in by `put` and taken out by `take`, and by nothing else."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, shared: bool = False) -> None:
+        """`shared`: other gates give places of the same pools."""
+        self._share = NO_SHARE if shared else None
         self.holders = Holders()
         self._permits: dict[str, Permit] = {}
         self._pools: dict[str, Pool] = {}
@@ -33,8 +35,12 @@ class Places:
         """The pool of this name, made when it is first asked for."""
         pool = self._pools.get(name)
         if pool is None:
-            pool = self._pools[name] = Pool(name)
+            pool = self._pools[name] = Pool(name, self._share)
         return pool
+
+    def known(self) -> list[str]:
+        """The names of all pools that were ever asked for."""
+        return list(self._pools)
 
     def of_process(self, process: Process) -> list[Permit]:
         holder = self.holders.get(process)
@@ -46,7 +52,7 @@ class Places:
     def put(self, permit: Permit) -> None:
         self._permits[permit.id] = permit
         self.holders.of(permit.process).permits.add(permit.id)
-        self._share(permit).held.update(permit.pools)
+        self._share_of(permit).held.update(permit.pools)
         for name in permit.pools:
             self.pool(name).holders.add(permit.id)
         if permit.connection is not None:
@@ -55,7 +61,7 @@ class Places:
     def take(self, permit: Permit) -> None:
         del self._permits[permit.id]
         self.holders.of(permit.process).permits.discard(permit.id)
-        self._share(permit).held.subtract(permit.pools)
+        self._share_of(permit).held.subtract(permit.pools)
         for name in permit.pools:
             self._pools[name].holders.discard(permit.id)
         if permit.connection is not None:
@@ -68,7 +74,7 @@ class Places:
         self.take(before)
         self.put(after)
 
-    def _share(self, permit: Permit) -> Share:
+    def _share_of(self, permit: Permit) -> Share:
         return self.holders.share(permit.process, permit.session or "")
 
     def record(self, permit: Permit) -> Record | None:
@@ -104,7 +110,7 @@ class Places:
         return (name for name, pool in self._pools.items() if pool.taken)
 
     def status(self, name: str, waiters: Iterable[Waiter]) -> PoolStatus:
-        pool = self._pools.get(name) or Pool(name)
+        pool = self._pools.get(name) or Pool(name, self._share)
         held = (self._permits[permit_id] for permit_id in pool.holders)
         return PoolStatus(
             pool=name,
@@ -113,4 +119,5 @@ class Places:
             promised=pool.promised,
             holders=tuple(sorted(held, key=lambda permit: (permit.since, permit.id))),
             waiters=tuple(waiter for waiter in waiters if name in waiter.pools),
+            share=pool.share,
         )

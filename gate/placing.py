@@ -13,6 +13,8 @@ from itertools import islice
 from secrets import token_hex
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from gate import errors, placemarks, poolinfo, processes
 from gate.asked import Asked, check_bound, check_names, check_permit, check_session
 from gate.engine import Request, Timer
@@ -20,9 +22,10 @@ from gate.fetchlimits import FetchLimits
 from gate.fetchrules import FetchRules, Verdict
 from gate.holders import Record
 from gate.interface import AcquireIn, AcquireOut, BindIn, Done, PermitIn, PoolInfo, Reply, RestoreIn, RestoreOut
+from gate.leases import Leases
 from gate.moments import earliest
 from gate.overrides import Overrides
-from gate.permit import Answer, Ask, Choice, Held, Permit, Restorer
+from gate.permit import Answer, Ask, Choice, Held, Permit, Restorer, pools_of
 from gate.permits import MOST, Permits
 from gate.placemarks import PlaceMarks, Query
 from gate.pools import Limit
@@ -56,13 +59,15 @@ class Situation(Protocol):
     asked: Asked
 
     def offered(self, sessions: list[tuple[str, str]]) -> None: ...
+    def watches(self, process: str, session: str) -> bool: ...
 
 
 class Placing:
     """Answers Acquire, Bind, Release and Restore.
 
     `query`: asks the store in its thread; what is given as its second argument gets the outcome, or the exception.
-    `failed`: answers a request after the store failed. `problems`: notes that could not be read.
+    `failed`: answers a request after the store failed. `lease`: where the store is that of other gates too.
+    `problems`: notes that could not be read.
     """
 
     def __init__(
@@ -74,6 +79,8 @@ class Placing:
         query: Query,
         flush: Callable[[], None],
         failed: Callable[[Request | None, Exception], None],
+        *,
+        lease: float | None = None,
     ) -> None:
         self._hours = hours
         self._now = now
@@ -82,7 +89,11 @@ class Placing:
         self._failed = failed
         self._marks = PlaceMarks(query)
         self.limits = FetchLimits(hours.rules)
-        self.permits = Permits(now())
+        self.permits = Permits(now(), shared=lease is not None)
+        self.leases: Leases | None = None
+        """Where other gates give places of the same limits."""
+        if lease is not None:
+            self.leases = Leases(self.permits, lease, lambda: self.limits.pools, self._limit, now, query, self._due)
         self._processes: dict[Client, str] = {}
         """The process of each connection that has asked here."""
         self._grants: dict[str, Slot] = {}
@@ -149,8 +160,24 @@ class Placing:
             connection=client,
             choices=self.choices(asked.worker, asked.queues, now),
         )
+        self._acquire(request, asked, ask, may_wait=True)
+
+    def _acquire(self, request: Request, asked: AcquireIn, ask: Ask, *, may_wait: bool) -> None:
+        """Answer, or wait for other gates to leave room: then once more."""
+        if request.caller.closed:
+            return
+        if self.leases is not None:
+            self.leases.expire()
+        now = self._now()
+        if not may_wait:
+            ask = replace(ask, choices=self.choices(asked.worker, asked.queues, now))
         repeated = self.permits.get(ask.permit) is not None
         answer = self.permits.acquire(ask, self._limit, now)
+        if may_wait and answer.permit is None and self.leases is not None:
+            again = partial(self._acquire, request, asked, ask, may_wait=False)
+            told = self._hours.watches(ask.process, ask.session)
+            if self.leases.wait(pools_of(answer.left_out), again, told=told):
+                return
         _log(ask, answer)
         verdict = self._hours.rules.answer(asked.worker, asked.queues, now, self._hours.overrides)
         reply = self._reply(asked, answer, verdict) if answer.permit is not None else _refused(ask, answer, verdict)
@@ -326,6 +353,8 @@ class Placing:
         self._wake_up.at(tick.next)
         if tick.woken:
             self._hours.offered([waiter.key for waiter in tick.woken])
+        if self.leases is not None:
+            self.leases.noticed()
 
     def _due(self) -> None:
         self.changed()

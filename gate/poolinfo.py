@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from gate.interface import PlaceInfo, PoolInfo, WaitingInfo
 from gate.permit import Permit, PoolStatus
 from gate.permits import Permits
-from gate.pools import Limits
+from gate.pools import Limits, Share
 from gate.waitlist import Process, Waiter
 
 POOLS_SHOWN = 1000
@@ -22,7 +22,7 @@ def infos(permits: Permits, names: Iterable[str], limits: Limits, pid_of: PidOf)
     places = waiting = PLACES_SHOWN
     found: list[PoolInfo] = []
     for name in _shown(list(names), in_use):
-        state = permits.status(name) if name in in_use else _unused(name)
+        state = permits.status(name) if name in in_use else _unused(name, permits.share(name))
         limit = limits(name)
         info = PoolInfo(
             pool=name,
@@ -32,6 +32,7 @@ def infos(permits: Permits, names: Iterable[str], limits: Limits, pid_of: PidOf)
             taken=state.taken,
             places=[_place(permit, pid_of) for permit in state.holders[:places]],
             waiting=[_waiting(waiter, pid_of) for waiter in state.waiters[:waiting]],
+            elsewhere=None if state.share is None else state.share.elsewhere,
         )
         places -= len(info.places)
         waiting -= len(info.waiting)
@@ -48,11 +49,15 @@ def _shown(names: list[str], in_use: set[str]) -> list[str]:
 def words(state: PoolStatus, reason: str) -> str:
     """A pool in one line: rule dicom: limit 3 by else, 2 taken, 1 waiting."""
     waiting = f", {len(state.waiters)} waiting" if state.waiters else ""
-    return f"{state.pool}: {reason}, {state.taken} taken{waiting}"
+    if state.share is None:
+        return f"{state.pool}: {reason}, {state.taken} taken{waiting}"
+    away = ", and what they hold is not known, for the store is away" if state.share.away else ""
+    elsewhere = f"{state.share.elsewhere} held by other hosts"
+    return f"{state.pool}: {reason}, {state.taken} taken here, {elsewhere}{waiting}{away}"
 
 
-def _unused(name: str) -> PoolStatus:
-    return PoolStatus(pool=name, taken=0, unsaid=0, promised=0, holders=(), waiters=())
+def _unused(name: str, share: Share | None) -> PoolStatus:
+    return PoolStatus(pool=name, taken=0, unsaid=0, promised=0, holders=(), waiters=(), share=share)
 
 
 def _place(permit: Permit, pid_of: PidOf) -> PlaceInfo:

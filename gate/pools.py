@@ -84,17 +84,39 @@ class Given(Struct, frozen=True):
         return (self.start, self.places) >= (other.start, other.places)
 
 
+class Share(Struct, frozen=True, kw_only=True):
+    """What one of several gates that share a pool may give. `places`: so many may be taken here. `counted`: as many as
+    the others take for taken. `elsewhere`: what they count with. `told`: the places that could be used here, as they
+    know it. `given`: what the ramp may give here in a slot. `settling`: the others are still to say what they hold.
+    `away`: the store was not heard of for so long that none may be given any more.
+    """
+
+    places: int
+    counted: int = 0
+    elsewhere: int = 0
+    told: int = 0
+    given: Given | None = None
+    settling: bool = False
+    away: bool = False
+
+
+NO_SHARE = Share(places=0, settling=True)
+"""Of a pool of which the other gates have not been asked yet."""
+
+
 class Pool:
     """The places of one pool.
 
     `holders`: the permits that hold one each. `unsaid`: places of processes that have not said yet what they hold.
     `promised`: places offered to those who wait. `given`: in the last slot of a ramp; `on_disk`: what is written of it.
+    `share`: what of them may be given here; None where no other gate gives any.
     """
 
-    __slots__ = ("given", "holders", "name", "on_disk", "promised", "unsaid")
+    __slots__ = ("given", "holders", "name", "on_disk", "promised", "share", "unsaid")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, share: Share | None = None) -> None:
         self.name = name
+        self.share = share
         self.holders: set[str] = set()
         self.unsaid = 0
         self.promised = 0
@@ -110,9 +132,9 @@ class Pool:
         """Places that may be given now, those that are promised included; less than 0 where a limit became smaller."""
         if limit.number is None:
             return inf
-        free = limit.number - self.taken
+        number = limit.number if self.share is None else min(limit.number, self.share.places)
         part = slot(limit, now)
-        return free if part is None else min(free, part.count - self._given_in(part))
+        return number - self.taken if part is None else min(number - self.taken, self._left_in(part))
 
     def give(self, limit: Limit, now: datetime) -> None:
         """A place was reserved: a ramp counts it."""
@@ -124,6 +146,13 @@ class Pool:
         """A place that was reserved at `since` was not used: the ramp may give it once more in the same slot."""
         if self.given is not None and since >= self.given.start:
             self.given = Given(self.given.start, max(0, self.given.places - 1))
+
+    def _left_in(self, part: Slot) -> int:
+        """How many places this slot of the ramp may still give here."""
+        if self.share is None:
+            return part.count - self._given_in(part)
+        allowed = self.share.given
+        return (allowed.places if allowed is not None and allowed.start == part.start else 0) - self._given_in(part)
 
     def _given_in(self, part: Slot) -> int:
         return 0 if self.given is None or self.given.start != part.start else self.given.places
@@ -144,10 +173,20 @@ class Pool:
             return f"{self.name}: {limit.reason}", limit.until
         if limit.number is not None and self.taken >= limit.number:
             return self._all_taken(limit.number, limit.reason), limit.until
+        if self.share is not None and self.taken >= self.share.places:
+            return self._not_shared(self.share, limit.reason), limit.until
         part = slot(limit, now)
-        if part is not None and self._given_in(part) >= part.count:
+        if part is not None and self._left_in(part) <= 0:
             return f"{self.name} opens slowly, {limit.ramp} (ramp)", part.end
         return f"the free places of {self.name} are offered to those who wait longer", limit.until
+
+    def _not_shared(self, share: Share, reason: str) -> str:
+        if share.away:
+            return f"{self.name}: what other hosts hold is not known, for the store is away"
+        if share.settling:
+            return f"{self.name}: what other hosts hold is not known yet"
+        here = f"{self.taken} taken here" if self.taken else "none is taken here"
+        return f"{self.name}: {reason}, {here}, and {share.elsewhere} held by other hosts"
 
     def _all_taken(self, number: int, reason: str) -> str:
         by = "" if reason == f"limit {number}" else f", {reason}"

@@ -57,6 +57,7 @@ class Service:
             self.flush,
             self.engine.failed,
             limits.unread_bytes,
+            lease=loaded.config.shared.lease if store.shared else None,
         )
         self.pausing = Pausing(loaded.pauses, paused, now, self.engine.query)
         self.engine.paused = self.pausing.paused

@@ -16,6 +16,9 @@ Texts = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_lengt
 AtOnce = Annotated[int, Meta(ge=0)] | Texts
 
 
+LEASE_DEFAULT = "15s"
+
+
 class TopTable(Struct, frozen=True, kw_only=True):
     """The keys above all tables."""
 
@@ -30,6 +33,7 @@ class StoreTable(Struct, frozen=True, kw_only=True):
     password_file: Annotated[str, Meta(min_length=1)] | None = None
     wait_replicas: Annotated[int, Meta(ge=0, le=100)] = 0
     allow_eviction: bool = False
+    lease: str = LEASE_DEFAULT
 
 
 class Shared(Struct, frozen=True, kw_only=True):
@@ -39,6 +43,8 @@ class Shared(Struct, frozen=True, kw_only=True):
     password_file: str | None = None
     wait_replicas: int = 0
     allow_eviction: bool = False
+    lease: float = 15.0
+    """Seconds for which the limited places of a gate stay taken that is not heard of."""
 
 
 class DaysTable(Struct, frozen=True, kw_only=True):

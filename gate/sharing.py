@@ -58,6 +58,8 @@ class Sharing:
             self._take(await answer(self._engine.background, partial(self._look, signs)))
             if signs:
                 self._engine.look_for_claims()
+            if self._fetch.placing.leases is not None:
+                self._fetch.placing.leases.beat()
             await trio.sleep(LOOK_SECONDS)
 
     def _look(self, signs: bool, store: Store) -> News:

@@ -89,6 +89,11 @@ class Waitlist:
         """The pools that somebody in a line waits for."""
         return {pool for needs in self._lines for pools in needs for pool in pools}
 
+    def of_pool(self, pool: str) -> int:
+        """How many wait for a pool, with an offer or without one."""
+        lines = sum(len(line) for needs, line in self._lines.items() if any(pool in pools for pools in needs))
+        return lines + sum(pool in waiter.pools for waiter in self._offered.values())
+
     def join(self, waiter: Waiter) -> None:
         """Wait. Whoever waits already keeps his place, unless he now waits for more than before."""
         before = self.leave(waiter.key)

@@ -77,7 +77,7 @@ def test_the_code_map_names_every_module_of_the_gate_and_no_other() -> None:
         *("settings.py", "hours.py", "globs.py", "timetable.py", "overrides.py", "fetchrules.py"),
         *("wallclock.py", "explain.py", "hints.py", "asked.py"),
         *("claims.py", "listings.py", "pauses.py", "starts.py", "tallies.py", "refusals.py"),
-        *("atonce.py", "moments.py", "limits.py", "fetchlimits.py", "poolinfo.py"),
+        *("atonce.py", "moments.py", "limits.py", "fetchlimits.py", "poolinfo.py", "shares.py"),
         *("pools.py", "graces.py", "holders.py", "waitlist.py", "permit.py", "places.py", "offers.py", "permits.py"),
     }
 

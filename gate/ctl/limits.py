@@ -30,8 +30,11 @@ def parts(pools: Sequence[PoolInfo], now: datetime) -> Iterator[RenderableType]:
 
 def _limit(pool: PoolInfo, now: datetime) -> Sequence[output.Cell]:
     limit = "none" if pool.limit is None else str(pool.limit)
-    full = pool.limit is not None and pool.taken >= pool.limit
-    taken = Text(str(pool.taken), style="yellow" if full else "")
+    elsewhere = pool.elsewhere or 0
+    full = pool.limit is not None and pool.taken + elsewhere >= pool.limit
+    taken = Text(
+        f"{pool.taken} + {elsewhere} elsewhere" if elsewhere else str(pool.taken), style="yellow" if full else ""
+    )
     return output.safe(pool.pool), taken, limit, output.until(pool.until, now), output.safe(pool.reason)
 
 

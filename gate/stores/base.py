@@ -170,6 +170,13 @@ class SharedStore(Store, Protocol):
         """A number that changes whenever any gate writes a note that all share."""
         ...
 
+    def agree(self, name: str, decide: Callable[[bytes | None, datetime], bytes | None]) -> None:
+        """Change a table that all gates read and write: `decide` is given what it is (None if there is none) and the
+        store's clock, and gives what it is to be, None to leave it. It may be called again where another gate was
+        quicker. Raises StoreError, and then it may have been changed.
+        """
+        ...
+
     def gates(self) -> dict[str, Sign]:
         """The last sign of life of each gate, by its id; `probe` gives one."""
         ...

@@ -51,6 +51,8 @@ GONE = timedelta(minutes=5)
 """A gate that gave no sign of life for so long is gone, and so are the tasks of its workers: they may start anew."""
 LOCAL = frozenset({"place", "round"})
 """Notes that concern one host: its processes, and what its schedulers are in the midst of."""
+TABLE_END_MS = 86_400_000
+"""A table that nobody has changed for a day says nothing any more."""
 NOTHING = b""
 SKEW_SECONDS = 1.0
 """How much a host's clock may differ from the server's before it is worth a warning."""
@@ -368,6 +370,18 @@ class RedisStore:
     def changes(self) -> int:
         """A number that changes whenever a gate writes a note that all share."""
         return int(self._link.call(lambda client: client.get(self._keys.version)) or 0)
+
+    def agree(self, name: str, decide: Callable[[bytes | None, datetime], bytes | None]) -> None:
+        key, end = f"{self._keys.root}a:{name}", TABLE_END_MS
+        held = self._link.call(lambda client: client.get(key))
+        for _ in range(ATTEMPTS):
+            after = decide(held, self.now())
+            if after is None:
+                return
+            written, held = self._link.swap(key, held, after, end)
+            if written:
+                return
+        raise StoreError(f"{self.url}: other gates keep changing {name!r}")
 
     # -- forgetting
 

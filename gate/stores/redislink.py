@@ -45,6 +45,13 @@ return {1, time[1], time[2]}
 """Compares the first keys with what they are thought to hold ('' is nothing). If all are as thought, carries out the
 commands; else gives what all keys hold. It knows no rule. Every key has the same hash tag, so a cluster may run it."""
 
+SWAP = """
+local held = redis.call('GET', KEYS[1]) or ''
+if held ~= ARGV[1] then return held end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return false
+"""
+
 SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 T = TypeVar("T")
@@ -122,6 +129,18 @@ class Link:
     def close(self) -> None:
         """Hang up."""
         self._client.close()
+
+    def swap(self, key: str, before: bytes | None, after: bytes, end: int) -> tuple[bool, bytes | None]:
+        """Set a key that still holds what it did, for `end` milliseconds; else say what it holds.
+
+        Raises StoreError, and then it may have been done.
+        """
+        held = self.call(lambda client: client.eval(SWAP, 1, key, before or b"", after, end))
+        if held is not None:
+            return False, bytes(held) or None
+        if self._replicas:
+            self._await_replicas(key)
+        return True, after
 
     def _run(self, client: Any, keys: list[str], words: list[Any]) -> Any:
         before, wall = _boot(), self._wall()

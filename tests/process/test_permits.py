@@ -245,7 +245,7 @@ def test_chaos_never_runs_more_at_once_than_the_limit_in_force(make_gate: Make, 
     dice, log = random.Random(seed), tmp_path / "log"
     gate = make_gate(config=config(3)).start()
     note = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    workers = [_chaotic(gate, log, number, hands) for number, hands in enumerate([1, 1, 1, 10, 10])]
+    workers = [chaotic(gate, log, number, hands) for number, hands in enumerate([1, 1, 1, 10, 10])]
     limit, closed, gates = 3, False, 0
     os.write(note, b"L 3\n")
 
@@ -264,8 +264,8 @@ def test_chaos_never_runs_more_at_once_than_the_limit_in_force(make_gate: Make, 
             match dice.choice(["kill", "stop", "gate", "limit", "limit", "order", "order"]):
                 case "kill":
                     index = dice.randrange(len(workers))
-                    _end(workers[index], note)
-                    workers[index] = _chaotic(gate, log, dice.randrange(10**6), dice.choice([1, 1, 1, 10]))
+                    ended(workers[index], note)
+                    workers[index] = chaotic(gate, log, dice.randrange(10**6), dice.choice([1, 1, 1, 10]))
                 case "stop":
                     stopped = dice.choice(workers)
                     stopped.send_signal(signal.SIGSTOP)
@@ -289,9 +289,9 @@ def test_chaos_never_runs_more_at_once_than_the_limit_in_force(make_gate: Make, 
                         now_in_force(before, 0 if closed else limit, partial(order, client, action))
     finally:
         for one in workers:
-            _end(one, note)
+            ended(one, note)
         os.close(note)
-    starts, again, most = _observe(log.read_text().splitlines())
+    starts, again, most = observed(log.read_text().splitlines())
     peaks = ", ".join(f"{most[limit]} of {limit}" for limit in sorted(most))
     told = f"{starts} starts, {again} of them with the place of the job before, {gates} kills of the gate"
     tell(f"chaos of {CHAOS_SECONDS:g} s, seed {seed}: {told}; at most {peaks}")
@@ -305,7 +305,7 @@ def order(client: RawClient, action: str) -> None:
     client.call("Control.Override", rule="dicom", action=action, **({} if action == "auto" else end))
 
 
-def _observe(lines: list[str]) -> tuple[int, int, dict[int, int]]:
+def observed(lines: list[str]) -> tuple[int, int, dict[int, int]]:
     """Count starts, those with a place that served a job before, and by limit the most that ran at one; fails at one
     above the limit.
 
@@ -339,13 +339,13 @@ def _observe(lines: list[str]) -> tuple[int, int, dict[int, int]]:
     return starts, again, most
 
 
-def _chaotic(gate: GateProcess, log: Path, seed: int, hands: int) -> subprocess.Popen[bytes]:
+def chaotic(gate: GateProcess, log: Path, seed: int, hands: int) -> subprocess.Popen[bytes]:
     numbers = (str(seed), str(hands))
     command = [sys.executable, "-m", "tests.support.chaotic_worker", str(gate.socket), str(log), "w", *numbers]
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}"})
 
 
-def _end(one: subprocess.Popen[bytes], note: int) -> None:
+def ended(one: subprocess.Popen[bytes], note: int) -> None:
     one.kill()
     one.wait()
     os.write(note, f"x {one.pid}\n".encode())

@@ -23,7 +23,7 @@ async def hand(places: Places, number: int, log: int, dice: random.Random) -> No
     while True:
         say("?")
         try:
-            answer = await places.acquire(QUEUES, timeout=0.5)
+            answer = await places.acquire(QUEUES, timeout=2.0)
         except GateError:
             answer = None
         if answer is None or answer.permit is None:
