@@ -10,6 +10,8 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 from socket import gethostname
 
 import msgspec
@@ -31,7 +33,18 @@ from gate.stores.base import (
 )
 from gate.stores.journal import Journal
 from gate.stores.redislink import Link
-from gate.stores.redisplan import Keys, Plan, Record, instant, micros, parted, unpack
+from gate.stores.redisplan import FORMAT, Keys, Plan, Ref
+from gate.stores.redisrecord import (
+    AnyRecord,
+    Record,
+    instant,
+    member,
+    micros,
+    parted,
+    span,
+    token_of,
+    unpack,
+)
 
 log = logging.getLogger("gate.store")
 
@@ -83,12 +96,14 @@ class RedisStore:
         self._clock = clock or link.now
         self._keep = timedelta(seconds=keep)
         self._keys = Keys(prefix)
-        self._watched = (self._keys.epoch, self._keys.forgotten, self._keys.lost)
+        self._watched = (self._keys.epoch, self._keys.format, self._keys.forgotten, self._keys.lost)
         """What every decision rests on."""
-        self._values: dict[str, bytes] = {}
-        """What each key held when it was seen last."""
-        self._records: dict[str, Schedule | Occurrence | Token] = {}
-        self._skipped = Counter[str]()
+        self._values: dict[Ref, bytes] = {}
+        """What each field held when it was seen last."""
+        self._own: dict[Ref, bytes | None] = {}
+        """What the journal holds of the tokens of a batch: to ask for each of them costs more than for all at once."""
+        self._records: dict[Ref, AnyRecord] = {}
+        self._skipped = Counter[bytes]()
         """How many of the oldest occurrences were found to stay, by list."""
         self._begin()
 
@@ -112,44 +127,50 @@ class RedisStore:
 
     # -- reading one record
 
-    def seen(self, key: str) -> bytes:
-        """What a key held when it was seen last; nothing if it never was."""
-        return self._values.get(key, NOTHING)
+    def seen(self, ref: Ref) -> bytes:
+        """What a field held when it was seen last; nothing if it never was."""
+        return self._values.get(ref, NOTHING)
 
-    def read(self, key: str, kind: type[Record]) -> tuple[Record | None, Record | None]:
-        """The record of a key, and the one that the server holds: what this host wrote counts where that was lost."""
-        before = self._records.get(key)
+    def read(self, ref: Ref, kind: type[Record]) -> tuple[Record | None, Record | None]:
+        """The record of a field, and the one that the server holds: what this host wrote counts where that was lost."""
+        before = self._records.get(ref)
         if isinstance(before, kind):
             return before, before
-        value, own = self.seen(key), self._journal.get(key)
-        found = self._decoded(key, value, kind) if value else None
-        mine = None if own is None or own == value else unpack(own, kind)
+        value = self.seen(ref)
+        own = self._own[ref] if ref in self._own else self._journal.get(ref)
+        found = self._decoded(ref, value, kind) if value else None
+        mine = None if own is None or own == value else unpack(ref[1], own, kind)
         if mine is not None and (found is None or _newer(mine, found)):
             return mine, found
         if found is not None:
-            self._records[key] = found
+            self._records[ref] = found
         return found, found
 
-    def _decoded(self, key: str, value: bytes, kind: type[Record]) -> Record:
+    def _decoded(self, ref: Ref, value: bytes, kind: type[Record]) -> Record:
         try:
-            return unpack(value, kind)
-        except msgspec.MsgspecError as error:
-            raise StoreError(f"{self.url}: what {key!r} holds is no {kind.__name__}: {error}") from error
+            return unpack(ref[1], value, kind)
+        except (ValueError, LookupError) as error:
+            key, field = ref
+            where = f"{field!r} in {key.decode()}"
+            raise StoreError(f"{self.url}: what {where} holds is no {kind.__name__}: {error}") from error
 
-    def _remember(self, key: str, value: bytes | None) -> None:
-        self._records.pop(key, None)
+    def _remember(self, ref: Ref, value: bytes | None, record: AnyRecord | None = None) -> None:
         if len(self._values) >= REMEMBERED:
             self._forget_seen()
         if value:
-            self._values[key] = value
+            self._values[ref] = value
         else:
-            self._values.pop(key, None)
+            self._values.pop(ref, None)
+        if record is None:
+            self._records.pop(ref, None)
+        else:
+            self._records[ref] = record
 
     def _forget_seen(self) -> None:
-        kept = {key: self.seen(key) for key in self._watched}
+        kept = {ref: self.seen(ref) for ref in self._watched}
         self._values.clear()
         self._records.clear()
-        self._values.update({key: value for key, value in kept.items() if value})
+        self._values.update({ref: value for ref, value in kept.items() if value})
 
     # -- deciding
 
@@ -160,6 +181,8 @@ class RedisStore:
         return outcomes
 
     def _apply(self, steps: Sequence[Step]) -> list[Outcome]:
+        tokens = [self._keys.token(step.token) for step in steps if step.token is not None]
+        self._own = self._journal.get_all([ref for ref in tokens if ref not in self._records])
         for _ in range(ATTEMPTS):
             now = self.now()
             attempt = Attempt(self, self._keys)
@@ -172,42 +195,36 @@ class RedisStore:
     def _write(self, attempt: "Attempt", batch: Batch, steps: Sequence[Step]) -> bool:
         plan = Plan(self._keys, self.gate)
         schedules, occurrences = attempt.schedules | batch.schedules, attempt.occurrences | batch.occurrences
-        for key, one in occurrences.items():
-            before = attempt.stored.get(key)
-            if before is not None:
-                plan.leave(before, one)
-        plan.write(schedules.values(), occurrences.values(), (attempt.tokens | batch.tokens).values())
+        plan.write(
+            schedules.values(),
+            [(one, attempt.stored.get(key)) for key, one in occurrences.items()],
+            (attempt.tokens | batch.tokens).values(),
+        )
         peeks = [self._keys.occurrence(s.schedule, s.at) for s in steps if s.schedule is not None and s.at is not None]
-        if not self._compare(attempt.looked, plan, [key for key in dict.fromkeys(peeks) if key not in attempt.looked]):
-            return False
-        self._wrote(plan)
-        return True
+        return self._compare(attempt.looked, plan, [ref for ref in dict.fromkeys(peeks) if ref not in attempt.looked])
 
-    def _compare(self, looked: Iterable[str], plan: Plan, peeks: Sequence[str] = ()) -> bool:
-        """Write a plan if the keys that were looked at still hold what they did; else learn what they hold."""
-        checks = [(key, self.seen(key)) for key in dict.fromkeys([*self._watched, *looked])]
-        held = self._link.compare(checks, peeks, plan.commands + plan.ends())
+    def _compare(self, looked: Iterable[Ref], plan: Plan, peeks: Sequence[Ref] = ()) -> bool:
+        """Write a plan if the fields that were looked at still hold what they did; else learn what they hold."""
+        checks = [(ref, self.seen(ref)) for ref in dict.fromkeys([*self._watched, *looked])]
+        held = self._link.compare(checks, peeks, plan.commands())
         if held is None:
+            self._wrote(plan)
             return True
-        epoch = held[0] or NOTHING
-        for key, value in zip([key for key, _ in checks] + list(peeks), held, strict=True):
-            self._remember(key, value)
-        if epoch != self._epoch:
+        for ref, value in zip([ref for ref, _ in checks] + list(peeks), held, strict=True):
+            self._remember(ref, value)
+        if (self.seen(self._keys.epoch), self.seen(self._keys.format)) != (self._epoch, FORMAT):
             self._begin()
         return False
 
     def _wrote(self, plan: Plan) -> None:
         """Remember it, here and on disk, before anything is answered."""
-        values = [(key, rest[0]) for name, key, rest in plan.commands if name == "SET" and isinstance(rest[0], bytes)]
         touched = micros(self.now())
-        if values:
-            self._journal.put((key, value, touched) for key, value in values)
-        for key, value in values:
-            self._remember(key, value)
-        gone = [key for name, key, _ in plan.commands if name == "DEL"]
-        self._journal.forget(gone)
-        for key in gone:
-            self._remember(key, None)
+        self._journal.put((ref, value, touched) for ref, (value, record) in plan.written.items() if record is not None)
+        self._journal.forget(plan.gone)
+        for ref, (value, record) in plan.written.items():
+            self._remember(ref, value, record)
+        for ref in plan.gone:
+            self._remember(ref, None)
 
     # -- which ledger it is
 
@@ -218,11 +235,7 @@ class RedisStore:
         name = f"epoch {self.url} {self._keys.root}"
         before = self._journal.meta(name)
         for _ in range(ATTEMPTS):
-            held = self._link.compare([(key, b"?") for key in self._watched], [], [])
-            assert held is not None  # no value is "?"
-            self._forget_seen()
-            for key, value in zip(self._watched, held, strict=True):
-                self._remember(key, value)
+            self._look_at_ledger()
             self._epoch = self.seen(self._keys.epoch)
             lost = before is not None and before.encode() != self._epoch
             if self._epoch and not (lost and not self.seen(self._keys.lost)):
@@ -230,11 +243,33 @@ class RedisStore:
             plan = Plan(self._keys, self.gate)
             if not self._epoch:
                 plan.set(self._keys.epoch, secrets.token_hex(8).encode())
+                plan.set(self._keys.format, FORMAT)
             if lost:
-                plan.set(self._keys.lost, str(micros(self.now())).encode())
-            self._link.compare([(key, self.seen(key)) for key in self._watched], [], plan.commands)
+                plan.set(self._keys.lost, b"%d" % micros(self.now()))
+            self._link.compare([(ref, self.seen(ref)) for ref in self._watched], [], plan.commands())
         self._journal.set_meta(name, self._epoch.decode())
         self._say_lost()
+
+    def _look_at_ledger(self) -> None:
+        """Raises StoreError for a ledger that another version of the gate has written."""
+        try:
+            held = self._link.compare([(ref, b"?") for ref in self._watched], [], [])
+        except StoreError as error:
+            if "WRONGTYPE" in str(error).upper():
+                raise StoreError(self._of_format("1")) from error
+            raise
+        assert held is not None  # no value is "?"
+        self._forget_seen()
+        for ref, value in zip(self._watched, held, strict=True):
+            self._remember(ref, value)
+        if self.seen(self._keys.epoch) and (found := self.seen(self._keys.format)) != FORMAT:
+            raise StoreError(self._of_format(found.decode(errors="replace")))
+
+    def _of_format(self, found: str) -> str:
+        return (
+            f"{self.url}: the ledger under {self._keys.root} has format {found}, this gate knows {FORMAT.decode()}: use"
+            " the gate that made it, or another prefix"
+        )
 
     def _lost_until(self) -> datetime | None:
         value = self.seen(self._keys.lost)
@@ -271,9 +306,9 @@ class RedisStore:
 
     def schedules(self, limit: int) -> tuple[int, list[Listed]]:
         total = self._count(self._keys.schedules)
-        names = [name.decode() for name in self._zrange(self._keys.schedules, limit)]
-        found = [schedule for schedule in self._get([self._keys.schedule(n) for n in names], Schedule) if schedule]
-        newest = self._get([self._keys.occurrence(one.name, one.newest) for one in found], Occurrence)
+        names = self._zrange(self._keys.schedules, limit)
+        found = [schedule for schedule in self._get(self._keys.schedule_records, names, Schedule) if schedule]
+        newest = self._occurrences([member(one.name, one.newest) for one in found])
         return total, [Listed(one, last) for one, last in zip(found, newest, strict=True) if last is not None]
 
     def doubts(self, limit: int) -> tuple[int, list[Titled]]:
@@ -287,10 +322,10 @@ class RedisStore:
         return self._count(key), self._titled(self._occurrences(self._zrange(key, limit)))
 
     def known(self, schedule: str, since: datetime, limit: int) -> list[datetime]:
-        return self._since(self._keys.of(schedule), since, limit)
+        return [at for _, at in map(parted, self._since(self._keys.of, schedule, since, limit))]
 
     def unsent(self, schedule: str, since: datetime, limit: int) -> list[Occurrence]:
-        return self._of(schedule, self._since(self._keys.unsent(schedule), since, limit))
+        return self._known(self._since(self._keys.unsent, schedule, since, limit))
 
     def horizon(self, now: datetime) -> datetime:
         forgotten = self.seen(self._keys.forgotten)
@@ -299,7 +334,7 @@ class RedisStore:
 
     def history(self, schedule: str | None, since: datetime | None, limit: int) -> list[Titled]:
         if schedule is not None:
-            return self._titled(self._of(schedule, self.known(schedule, since or EPOCH, limit)))
+            return self._titled(self._occurrences(self._since(self._keys.of, schedule, since or EPOCH, limit)))
         found: list[Occurrence] = []
         for page in range(PAGES):
             places = self._zrange(self._keys.touched, PAGE, page * PAGE)
@@ -313,38 +348,43 @@ class RedisStore:
 
     def _titled(self, found: Sequence[Occurrence | None]) -> list[Titled]:
         known = sorted((o for o in found if o is not None), key=lambda o: (o.at, o.schedule), reverse=True)
-        schedules = self._get([self._keys.schedule(one.schedule) for one in known], Schedule)
+        schedules = self._schedules_of(known)
         return [Titled(s.title if s else None, one) for s, one in zip(schedules, known, strict=True)]
 
-    def _of(self, schedule: str, ats: Iterable[datetime]) -> list[Occurrence]:
-        """Those of these occurrences of a schedule that are known."""
-        found = self._get([self._keys.occurrence(schedule, at) for at in ats], Occurrence)
-        return [one for one in found if one is not None]
+    def _schedules_of(self, occurrences: Sequence[Occurrence]) -> list[Schedule | None]:
+        names = [one.schedule.encode() for one in occurrences]
+        return self._get(self._keys.schedule_records, names, Schedule)
 
     def _occurrences(self, places: Sequence[bytes]) -> list[Occurrence | None]:
-        return self._get([self._keys.occurrence(*parted(place)) for place in places], Occurrence)
+        return self._get(self._keys.occurrence_records, places, Occurrence)
 
-    def _get(self, keys: list[str], kind: type[Record]) -> list[Record | None]:
-        if not keys:
-            return []
-        values = self._link.call(lambda client: client.mget(keys))
-        return [None if v is None else self._decoded(key, v, kind) for key, v in zip(keys, values, strict=True)]
+    def _known(self, places: Sequence[bytes]) -> list[Occurrence]:
+        return [one for one in self._occurrences(places) if one is not None]
 
-    def _zrange(self, key: str, limit: int, start: int = 0) -> list[bytes]:
+    def _get(self, key: bytes, fields: Sequence[bytes], kind: type[Record]) -> list[Record | None]:
+        values = self._values_of(key, fields)
+        return [
+            None if value is None else self._decoded((key, field), value, kind)
+            for field, value in zip(fields, values, strict=True)
+        ]
+
+    def _values_of(self, key: bytes, fields: Sequence[bytes]) -> list[bytes | None]:
+        return list(self._link.call(lambda client: client.hmget(key, fields))) if fields else []
+
+    def _zrange(self, key: bytes, limit: int, start: int = 0) -> list[bytes]:
         """The members of a sorted set, the highest first."""
         if limit <= 0:
             return []
         return list(self._link.call(lambda client: client.zrevrange(key, start, start + limit - 1)))
 
-    def _since(self, key: str, since: datetime, limit: int) -> list[datetime]:
-        """The `at` of the newest occurrences in a list of one schedule, none before `since`; the newest first."""
+    def _since(self, key: bytes, schedule: str, since: datetime, limit: int) -> list[bytes]:
+        """The newest occurrences of a schedule in a list, none before `since`; the newest first."""
         if limit <= 0:
             return []
-        score = micros(since)
-        found = self._link.call(lambda client: client.zrevrangebyscore(key, "+inf", score, start=0, num=limit))
-        return [instant(int(at)) for at in found]
+        low, high = span(schedule, since)
+        return list(self._link.call(lambda client: client.zrevrangebylex(key, high, low, start=0, num=limit)))
 
-    def _count(self, key: str) -> int:
+    def _count(self, key: bytes) -> int:
         return int(self._link.call(lambda client: client.zcard(key)))
 
     # -- notes
@@ -372,7 +412,7 @@ class RedisStore:
         return int(self._link.call(lambda client: client.get(self._keys.version)) or 0)
 
     def agree(self, name: str, decide: Callable[[bytes | None, datetime], bytes | None]) -> None:
-        key, end = f"{self._keys.root}a:{name}", TABLE_END_MS
+        key, end = f"{self._keys.root}a:{name}".encode(), TABLE_END_MS
         held = self._link.call(lambda client: client.get(key))
         for _ in range(ATTEMPTS):
             after = decide(held, self.now())
@@ -395,7 +435,7 @@ class RedisStore:
         self._journal.prune(micros(now - self._keep - timedelta(days=ONCE_DAYS)), PAGE)
         return forgotten
 
-    def _oldest(self, key: str, before: datetime, limit: int, start: int = 0) -> list[bytes]:
+    def _oldest(self, key: bytes, before: datetime, limit: int, start: int = 0) -> list[bytes]:
         if limit <= 0:
             return []
         end = f"({micros(before)}"
@@ -403,34 +443,32 @@ class RedisStore:
 
     def _prune_tokens(self, now: datetime, limit: int) -> int:
         """A claim that lives ends by its token, which stays as long."""
-        names = [name.decode() for name in self._oldest(self._keys.tokens, now - timedelta(days=TOKEN_DAYS), limit)]
-        found = self._get([self._keys.token(name) for name in names], Token)
-        of = self._get([self._keys.occurrence(t.schedule, t.at) for t in found if t is not None], Occurrence)
-        known = [one for one in found if one is not None]
+        fields = self._oldest(self._keys.tokens, now - timedelta(days=TOKEN_DAYS), limit)
+        known = [one for one in self._get(self._keys.token_records, fields, Token) if one is not None]
+        of = self._occurrences([member(one.schedule, one.at) for one in known])
         busy = {t.token for t, one in zip(known, of, strict=True) if one is not None and one.state is State.CLAIMED}
-        return self._forget([], [], [name for name in names if name not in busy])
+        return self._forget([], [], [token for token in map(token_of, fields) if token not in busy])
 
-    def _prune_occurrences(self, key: str, before: datetime, limit: int) -> int:
+    def _prune_occurrences(self, key: bytes, before: datetime, limit: int) -> int:
         """The newest occurrence of a schedule stays: an interval counts from it, and people look for it."""
         places = self._oldest(key, before, limit, self._skipped[key])
-        found = [one for one in self._occurrences(places) if one is not None]
-        of = self._get([self._keys.schedule(one.schedule) for one in found], Schedule)
+        found = self._known(places)
         old = [
             one
-            for one, schedule in zip(found, of, strict=True)
+            for one, schedule in zip(found, self._schedules_of(found), strict=True)
             if one.state is not State.CLAIMED and (schedule is None or one.at < schedule.newest)
         ]
         self._skipped[key] = self._skipped[key] + len(places) - len(old) if places else 0
         return self._forget([], old, [])
 
-    def _prune_schedules(self, key: str, now: datetime, limit: int) -> int:
+    def _prune_schedules(self, key: bytes, now: datetime, limit: int) -> int:
         """One-offs go when they have not been asked for as long as is kept, recurring schedules much later."""
         kept = kept_for(self._keep)
         names = self._oldest(key, now - min(kept.values()), max(limit, 0))
         forgotten = 0
-        for one in self._get([self._keys.schedule(name.decode()) for name in names], Schedule):
+        for one in self._get(self._keys.schedule_records, names, Schedule):
             if one is not None and one.touched < now - kept[one.once]:
-                of = self._of(one.name, self.known(one.name, EPOCH, PAGE))
+                of = self._known(self._since(self._keys.of, one.name, EPOCH, PAGE))
                 if not any(o.state is State.CLAIMED for o in of):
                     self._forget([one.name], of, [o.token for o in of if o.token])
                     forgotten += 1
@@ -442,18 +480,17 @@ class RedisStore:
             return 0
         plan = Plan(self._keys, self.gate)
         plan.forget(schedules, occurrences, tokens)
-        keys = [self._keys.schedule(name) for name in schedules] + [self._keys.token(token) for token in tokens]
-        keys += [self._keys.occurrence(one.schedule, one.at) for one in occurrences]
-        for key, value in zip(keys, self._link.call(lambda client: client.mget(keys)), strict=True):
-            self._remember(key, value)
+        for key, refs in groupby(plan.gone, key=itemgetter(0)):
+            fields = [field for _, field in refs]
+            for field, value in zip(fields, self._values_of(key, fields), strict=True):
+                self._remember((key, field), value)
         if occurrences and not schedules:
             latest = max(one.touched for one in occurrences) + AFTER_TOUCH
             told = self.seen(self._keys.forgotten)
             if not told or int(told) < micros(latest):
-                plan.set(self._keys.forgotten, str(micros(latest)).encode())
-        if not self._compare(keys, plan):
+                plan.set(self._keys.forgotten, b"%d" % micros(latest))
+        if not self._compare(plan.gone, plan):
             return 0
-        self._wrote(plan)
         return len(schedules) + len(occurrences) + len(tokens)
 
     def probe(self) -> None:
@@ -483,7 +520,7 @@ class Attempt:
     def __init__(self, store: RedisStore, keys: Keys) -> None:
         self._store = store
         self._keys = keys
-        self.looked: dict[str, None] = {}
+        self.looked: dict[Ref, None] = {}
         self.stored: dict[tuple[str, datetime], Occurrence] = {}
         """Occurrences as the server holds them."""
         self.schedules: dict[str, Schedule] = {}
@@ -511,10 +548,10 @@ class Attempt:
             self.tokens[token] = found
         return found
 
-    def _read(self, key: str, kind: type[Record]) -> tuple[Record | None, Record | None]:
-        self.looked[key] = None
-        return self._store.read(key, kind)
+    def _read(self, ref: Ref, kind: type[Record]) -> tuple[Record | None, Record | None]:
+        self.looked[ref] = None
+        return self._store.read(ref, kind)
 
 
-def _newer(mine: Schedule | Occurrence | Token, found: Schedule | Occurrence | Token) -> bool:
+def _newer(mine: AnyRecord, found: AnyRecord) -> bool:
     return not isinstance(mine, Token) and not isinstance(found, Token) and mine.touched > found.touched

@@ -19,7 +19,8 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from gate.errors import StartError, StoreError
-from gate.stores.redisplan import Command, instant
+from gate.stores.redisplan import MOST_WORDS, Command, Ref
+from gate.stores.redisrecord import instant
 
 TIMEOUT_SECONDS = 1.0
 """How long one answer may take. All claims wait meanwhile, so it is short; a retry asks for what became of it."""
@@ -27,23 +28,46 @@ TRIES = 2
 OLDEST = (6, 2)
 SCRIPT = """
 if redis.replicate_commands then redis.replicate_commands() end
-local time, checks = redis.call('TIME'), tonumber(ARGV[1])
-local current, same = {}, true
-for i = 1, #KEYS do
-  current[i] = redis.call('GET', KEYS[i])
-  if i <= checks and (current[i] or '') ~= ARGV[i + 1] then same = false end
+local time, words = redis.call('TIME'), cmsgpack.unpack(ARGV[1])
+local at, same, held = 1, true, {}
+local function number() at = at + 1; return tonumber(words[at - 1]) end
+local function look(count)
+  local values = redis.call('HMGET', words[at], unpack(words, at + 1, at + count))
+  at = at + count
+  for i = 1, count do held[#held + 1] = values[i] end
+  return values
 end
-if not same then return {0, time[1], time[2], current} end
-local at = checks + 2
-while at <= #ARGV do
-  local words = tonumber(ARGV[at])
-  redis.call(unpack(ARGV, at + 1, at + words))
-  at = at + words + 1
+for _ = 1, number() do
+  local count = number()
+  local values = look(count)
+  for i = 1, count do
+    if (values[i] or '') ~= words[at + i] then same = false end
+  end
+  at = at + count + 1
+end
+local peeks = number()
+if not same then
+  for _ = 1, peeks do
+    look(number())
+    at = at + 1
+  end
+  return {0, time[1], time[2], held}
+end
+for _ = 1, peeks do
+  local count = number()
+  at = at + count + 1
+end
+while at <= #words do
+  local count = number()
+  redis.call(unpack(words, at, at + count - 1))
+  at = at + count
 end
 return {1, time[1], time[2]}
 """
-"""Compares the first keys with what they are thought to hold ('' is nothing). If all are as thought, carries out the
-commands; else gives what all keys hold. It knows no rule. Every key has the same hash tag, so a cluster may run it."""
+"""Compares fields of hashes with what they are thought to hold ('' is nothing). If all are as thought, carries out the
+commands; else gives what these fields, and those to peek at, hold. It knows no rule. All that it is told is one list of
+words: to take them one by one would cost the server and redis-py more than all else. Every key has the same hash tag,
+so a cluster may run it."""
 
 SWAP = """
 local held = redis.call('GET', KEYS[1]) or ''
@@ -86,22 +110,32 @@ class Link:
         return instant((_boot() + self._offset) * 1e6)
 
     def compare(
-        self, checks: Sequence[tuple[str, bytes]], peeks: Sequence[str], commands: Sequence[Command]
+        self, checks: Sequence[tuple[Ref, bytes]], peeks: Sequence[Ref], commands: Sequence[Command]
     ) -> list[bytes | None] | None:
-        """Carry out the commands if the keys of `checks` hold what stands beside them; None if that was done.
+        """Carry out the commands if the fields of `checks` hold what stands beside them; None if that was done.
 
-        Else what all keys of `checks`, and then of `peeks`, hold. Raises StoreError, and then it may have been done.
+        Else what all fields of `checks`, and then of `peeks`, hold. Raises StoreError, and then it may have been done.
         """
-        keys = [key for key, _ in checks] + list(peeks)
-        if self._unheard and checks and not commands:
+        if self._unheard and checks and checks[0][1] and not commands:
             # an answer may rest on what was written before: WAIT counts from the last write of its own connection
-            commands = [("SETRANGE", checks[0][0], [0, checks[0][1]])]
-        words: list[bytes | str | int] = [len(checks), *(value for _, value in checks)]
-        for name, key, rest in commands:
-            words += [len(rest) + 2, name, key, *rest]
-        answer = self.call(lambda client: self._run(client, keys, words))
+            (key, field), value = checks[0]
+            commands = [[b"HSET", key, field, value]]
+        seen, looked = _groups([ref for ref, _ in checks]), _groups(peeks)
+        words = [b"%d" % len(seen)]
+        for key, places in seen:
+            words += [b"%d" % len(places), key, *(checks[n][0][1] for n in places), *(checks[n][1] for n in places)]
+        words.append(b"%d" % len(looked))
+        for key, places in looked:
+            words += [b"%d" % len(places), key, *(peeks[n][1] for n in places)]
+        for command in commands:
+            words.append(b"%d" % len(command))
+            words += command
+        keys = [checks[0][0][0]] if checks else []
+        answer = self.call(lambda client: self._run(client, keys, packed(words)))
         if answer[0] == 0:
-            return list(answer[3])
+            order = [n for _, places in seen for n in places]
+            order += [len(checks) + n for _, places in looked for n in places]
+            return [value for _, value in sorted(zip(order, answer[3], strict=True), key=lambda pair: pair[0])]
         if commands and self._replicas:
             self._await_replicas(commands[0][1])
         return None
@@ -130,7 +164,7 @@ class Link:
         """Hang up."""
         self._client.close()
 
-    def swap(self, key: str, before: bytes | None, after: bytes, end: int) -> tuple[bool, bytes | None]:
+    def swap(self, key: bytes, before: bytes | None, after: bytes, end: int) -> tuple[bool, bytes | None]:
         """Set a key that still holds what it did, for `end` milliseconds; else say what it holds.
 
         Raises StoreError, and then it may have been done.
@@ -142,7 +176,7 @@ class Link:
             self._await_replicas(key)
         return True, after
 
-    def _run(self, client: Any, keys: list[str], words: list[Any]) -> Any:
+    def _run(self, client: Any, keys: list[bytes], words: bytes) -> Any:
         before, wall = _boot(), self._wall()
         try:
             answer = self._evaluate(client, keys, words)
@@ -154,13 +188,13 @@ class Link:
         self.skew = wall + half - said
         return answer
 
-    def _evaluate(self, client: Any, keys: list[str], words: list[Any]) -> Any:
+    def _evaluate(self, client: Any, keys: list[bytes], words: bytes) -> Any:
         try:
-            return client.evalsha(SCRIPT_SHA, len(keys), *keys, *words)
+            return client.evalsha(SCRIPT_SHA, len(keys), *keys, words)
         except NoScriptError:  # a server that runs it for the first time
-            return client.eval(SCRIPT, len(keys), *keys, *words)
+            return client.eval(SCRIPT, len(keys), *keys, words)
 
-    def _await_replicas(self, key: str) -> None:
+    def _await_replicas(self, key: bytes) -> None:
         """Not tried again: on another connection WAIT would know of no write, and count every replica."""
         self._unheard = True
         reached = self.call(lambda client: _wait(client, key, self._replicas), tries=1)
@@ -206,7 +240,38 @@ class Link:
         return int(self.call(_info).get("used_memory", 0))
 
 
-def _wait(client: Any, key: str, replicas: int) -> int:
+def packed(words: Sequence[bytes]) -> bytes:
+    """A list of byte strings as Redis' own MessagePack reads it, which has no type for them but that of text."""
+    parts = [part for word in words for part in (_heads[len(word)], word)]
+    return b"".join([b"\xdd", len(words).to_bytes(4, "big"), *parts])
+
+
+class _Heads(dict[int, bytes]):
+    """What stands before a text of so many bytes."""
+
+    def __missing__(self, size: int) -> bytes:
+        head = bytes([0xA0 | size]) if size < 32 else b"\xdb" + size.to_bytes(4, "big")
+        if size < 1024:
+            self[size] = head
+        return head
+
+
+_heads = _Heads()
+
+
+def _groups(refs: Sequence[Ref]) -> list[tuple[bytes, list[int]]]:
+    """The numbers of those that lie in one hash, together, as many as one command may have."""
+    by_key: dict[bytes, list[int]] = {}
+    for number, (key, _) in enumerate(refs):
+        by_key.setdefault(key, []).append(number)
+    return [
+        (key, places[start : start + MOST_WORDS])
+        for key, places in by_key.items()
+        for start in range(0, len(places), MOST_WORDS)
+    ]
+
+
+def _wait(client: Any, key: bytes, replicas: int) -> int:
     """How many replicas have heard of all that this connection wrote, to the node that holds `key`."""
     return int(client.execute_command("WAIT", replicas, int(TIMEOUT_SECONDS * 500), **_node(client, key)))
 
@@ -219,7 +284,7 @@ def _policy(client: Any) -> str:
     return str(client.config_get("maxmemory-policy", **_node(client))["maxmemory-policy"])
 
 
-def _node(client: Any, key: str | None = None) -> dict[str, Any]:
+def _node(client: Any, key: bytes | None = None) -> dict[str, Any]:
     """Which node of a cluster shall answer: the one that holds `key`, or any primary."""
     cluster: Any = client
     if not isinstance(client, redis.RedisCluster):
