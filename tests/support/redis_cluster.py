@@ -49,10 +49,20 @@ def leads(server: RedisServer) -> bool:
     return bool(_text(ask(server, "ROLE")[0]) == "master")
 
 
-def following(server: RedisServer) -> int:
-    """How many replicas have a whole copy of what it holds."""
+def _fed(owner: RedisServer, count: int) -> None:
+    """Wait until so many replicas have a whole copy of what an empty server holds, and hear what it is told.
+
+    That begins with their first word, which may come a second after the copy.
+    """
+    eventually(lambda: len(_replicas(owner)) == count, "its replicas follow")
+    ask(owner, "FLUSHALL")  # something to hear of
+    heard = int(ask(owner, "INFO", "replication")["master_repl_offset"])
+    eventually(lambda: all(int(one["offset"]) >= heard for one in _replicas(owner)), "its replicas hear of it")
+
+
+def _replicas(server: RedisServer) -> list[dict[str, Any]]:
     found: dict[str, Any] = ask(server, "INFO", "replication")
-    return sum(1 for name, one in found.items() if name.startswith("slave") and one.get("state") == "online")
+    return [one for name, one in found.items() if name.startswith("slave") and one.get("state") == "online"]
 
 
 class Sentinels:
@@ -63,7 +73,7 @@ class Sentinels:
         self.primary = _started(binary, stack, *REPLICATING)
         of = ("--replicaof", "127.0.0.1", str(self.primary.port))
         self.replicas = [_started(binary, stack, *REPLICATING, *of) for _ in range(2)]
-        eventually(lambda: following(self.primary) == 2, "both replicas follow")
+        _fed(self.primary, 2)
         self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-sentinel-")))
         self._ports = [free_port() for _ in range(3)]
         for port in self._ports:
@@ -136,7 +146,8 @@ class Cluster:
         for owner, replica in zip(self.owners, self.replicas, strict=False):
             name = _text(ask(owner, "CLUSTER MYID"))
             eventually(lambda r=replica, n=name: ask(r, "CLUSTER REPLICATE", n), "it replicates")  # type: ignore[misc]
-            eventually(lambda o=owner: following(o) == 1, "its owner feeds it")  # type: ignore[misc]
+        for owner in self.owners if replicas else ():
+            _fed(owner, 1)
         self.url = f"redis+cluster://127.0.0.1:{self.owners[0].port}"
 
     def owner_of(self, prefix: str) -> int:
