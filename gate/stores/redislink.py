@@ -162,6 +162,7 @@ class Link:
 
     def close(self) -> None:
         """Hang up."""
+        self._disconnect()  # which a cluster's client leaves to the garbage collector
         self._client.close()
 
     def swap(self, key: bytes, before: bytes | None, after: bytes, end: int) -> tuple[bool, bytes | None]:
@@ -205,11 +206,14 @@ class Link:
     def _lost(self, error: Exception) -> None:
         """Whoever answered may be the primary no more, or may be in the midst of another answer."""
         if _lost_connection(error):
-            client: Any = self._client
-            if isinstance(client, redis.RedisCluster):
-                client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
-            else:
-                client.connection_pool.disconnect()
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        client: Any = self._client
+        if isinstance(client, redis.RedisCluster):
+            client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
+        else:
+            client.connection_pool.disconnect()
 
     # -- what kind of server it is
 
