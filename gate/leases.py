@@ -60,8 +60,8 @@ class Leases:
         self._query = query
         self._changed = changed
         self._boot = boot
-        self._end = float("-inf")
-        """Until when what was agreed holds, by the boot clock."""
+        self._end: float | None = None
+        """Until when what was agreed holds, by the boot clock; None before anything was."""
         self._parked: list[Parked] = []
         self._asking = False
         self._again = False
@@ -70,7 +70,7 @@ class Leases:
     @property
     def away(self) -> bool:
         """Whether the lease is over and the store was not heard of since."""
-        return self._boot() >= self._end
+        return self._end is not None and self._boot() >= self._end
 
     # -- asking for more
 
@@ -156,7 +156,8 @@ class Leases:
             self._changed()
             return
         agreed = cast("Agreed", outcome)
-        self._end = max(self._end, asked + agreed.seconds - shares.MARGIN * self._lease)
+        end = asked + agreed.seconds - shares.MARGIN * self._lease
+        self._end = end if self._end is None else max(self._end, end)
         if self._away:
             self._away = False
             log.warning("the store is back: limited places are given again")
