@@ -116,9 +116,10 @@ def _parse_store(value: Any, findings: Findings) -> tuple[str, settings.Shared, 
         wait_replicas=store.wait_replicas,
         allow_eviction=store.allow_eviction,
         lease=findings.duration("store.lease", store.lease, LEASE_SECONDS) or 0.0,
+        on_store_down=store.on_store_down,
     )
     if not store.url.startswith(SHARED) and shared != settings.Shared():
-        keys = "prefix, password_file, wait_replicas, allow_eviction and lease"
+        keys = "prefix, password_file, wait_replicas, allow_eviction, lease and on_store_down"
         findings.add("store", f"{keys} are for {', '.join(SHARED)}")
     return store.url, shared, keep or 0.0
 

@@ -186,7 +186,10 @@ class Control:
                 if answer.rule is None
                 else self._fetch.placing.words(answer.rule, None if asked.at is None else answer.at)
             )
-            request.reply(replace(answer, words=[*answer.words, *places]))
+            answer = replace(answer, words=[*answer.words, *places])
+            if (shut := self._fetch.shut) and asked.at is None:
+                answer = replace(answer, open=False, until=None, reason=shut, words=[shut, *answer.words])
+            request.reply(answer)
 
     def _story(self, request: Request, asked: interface.StoryIn) -> None:
         try:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -97,8 +97,12 @@ class FetchEngine:
         unread_bytes: int,
         *,
         lease: float | None = None,
+        on_store_down: Literal["open", "closed"] = "open",
     ) -> None:
         self.rules = rules
+        self.shut = ""
+        """Why nothing may be fetched at all, whatever the hours say."""
+        self._on_store_down = on_store_down
         self.overrides = ordered
         self.asked = Asked()
         self._now = now
@@ -204,8 +208,13 @@ class FetchEngine:
 
     def _answer(self, worker: str, queues: Iterable[str] | None, now: datetime) -> CheckOut:
         """What all who ask this are answered; where a limit applies, `place` is for each of them."""
-        asked = None if queues is None else tuple(queues)
-        return _reply(self.rules.answer(worker, asked, now, self.overrides))
+        return _reply(self.verdict(worker, queues, now))
+
+    def verdict(self, worker: str, queues: Iterable[str] | None, now: datetime) -> Verdict:
+        """What may be fetched, and why."""
+        if self.shut:
+            return Verdict(open=False, queues=(), excluded=None, until=None, limited=False, reason=self.shut)
+        return self.rules.answer(worker, None if queues is None else tuple(queues), now, self.overrides)
 
     def _choices(
         self, answer: CheckOut, worker: str, queues: Sequence[str] | None, now: datetime
@@ -228,6 +237,12 @@ class FetchEngine:
         self.rules = rules
         self.placing.take(rules)
         self._tell_all(self._now())
+
+    def cut_off(self, away: bool) -> None:
+        """The store of several gates is away for longer than a lease, or is back."""
+        if self._on_store_down == "closed":
+            self.shut = "the store is away, and on_store_down is 'closed'" if away else ""
+            self._tell_all(self._now())
 
     def jumped(self) -> None:
         """The clock was set, or the machine slept: everybody is told anew, whether anything changed or not."""

@@ -38,7 +38,7 @@ class Parked(NamedTuple):
 
 class Leases:
     """The shares of all pools of `permits`. `lease`: for how long they count, in seconds. `limit`: that of each pool,
-    now. `changed`: shares are other ones.
+    now. `changed`: shares are other ones. `cut_off`: the lease is over and the store away, or that is over.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Leases:
         now: Callable[[], datetime],
         query: Query,
         changed: Callable[[], None],
+        cut_off: Callable[[bool], None],
         boot: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
         self._permits = permits
@@ -59,9 +60,10 @@ class Leases:
         self._now = now
         self._query = query
         self._changed = changed
+        self._cut_off = cut_off
         self._boot = boot
-        self._end: float | None = None
-        """Until when what was agreed holds, by the boot clock; None before anything was."""
+        self._end = boot() + (1 - shares.MARGIN) * lease
+        """Until when what was agreed holds, by the boot clock; nothing yet, but the store was there when this began."""
         self._parked: list[Parked] = []
         self._asking = False
         self._again = False
@@ -70,7 +72,7 @@ class Leases:
     @property
     def away(self) -> bool:
         """Whether the lease is over and the store was not heard of since."""
-        return self._end is not None and self._boot() >= self._end
+        return self._boot() >= self._end
 
     # -- asking for more
 
@@ -118,6 +120,7 @@ class Leases:
         for name in self._permits.shared():
             share = self._permits.share(name) or NO_SHARE
             self._permits.set_share(name, replace(share, places=0, given=None, away=True))
+        self._cut_off(True)
 
     # -- agreeing
 
@@ -156,15 +159,15 @@ class Leases:
             self._changed()
             return
         agreed = cast("Agreed", outcome)
-        end = asked + agreed.seconds - shares.MARGIN * self._lease
-        self._end = end if self._end is None else max(self._end, end)
-        if self._away:
-            self._away = False
-            log.warning("the store is back: limited places are given again")
+        self._end = max(self._end, asked + agreed.seconds - shares.MARGIN * self._lease)
+        back, self._away = self._away, False
         for name in self._permits.shared():
             self._permits.set_share(name, agreed.shares.get(name, NO_SHARE))
         for name, share in agreed.shares.items():
             self._permits.set_share(name, share)
+        if back:
+            log.warning("the store is back: limited places are given again")
+            self._cut_off(False)
         self._ask_parked(all_of_them=False)
         if self._again:
             self._again = False

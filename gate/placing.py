@@ -57,7 +57,10 @@ class Situation(Protocol):
     rules: FetchRules
     overrides: Overrides
     asked: Asked
+    shut: str
 
+    def verdict(self, worker: str, queues: Iterable[str] | None, now: datetime) -> Verdict: ...
+    def cut_off(self, away: bool) -> None: ...
     def offered(self, sessions: list[tuple[str, str]]) -> None: ...
     def watches(self, process: str, session: str) -> bool: ...
 
@@ -93,7 +96,7 @@ class Placing:
         self.leases: Leases | None = None
         """Where other gates give places of the same limits."""
         if lease is not None:
-            self.leases = Leases(self.permits, lease, lambda: self.limits.pools, self._limit, now, query, self._due)
+            self.leases = Leases(self.permits, lease, self._pools, self._limit, now, query, self._due, hours.cut_off)
         self._processes: dict[Client, str] = {}
         """The process of each connection that has asked here."""
         self._grants: dict[str, Slot] = {}
@@ -120,6 +123,8 @@ class Placing:
 
     def choices(self, worker: str, queues: Sequence[str] | None, now: datetime) -> tuple[Choice, ...]:
         """What is open of a question, with the places that each part needs."""
+        if self._hours.shut:
+            return ()
         return self.limits.choices(worker, queues, now, self._hours.overrides)
 
     def place(self, choices: Iterable[Choice], process: str, session: str, now: datetime) -> bool:
@@ -135,6 +140,9 @@ class Placing:
             process = self._processes[client] = processes.key_of(client.pid) or f"connection:{token_hex(8)}"
             self._connections[process] += 1
         return process
+
+    def _pools(self) -> list[str]:
+        return self.limits.pools
 
     def _limit(self, pool: str) -> Limit:
         return self.limits.limit(pool, self._now(), self._hours.overrides)
@@ -179,7 +187,7 @@ class Placing:
             if self.leases.wait(pools_of(answer.left_out), again, told=told):
                 return
         _log(ask, answer)
-        verdict = self._hours.rules.answer(asked.worker, asked.queues, now, self._hours.overrides)
+        verdict = self._hours.verdict(asked.worker, asked.queues, now)
         reply = self._reply(asked, answer, verdict) if answer.permit is not None else _refused(ask, answer, verdict)
         if repeated:
             self._grants.pop(ask.permit, None)

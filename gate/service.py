@@ -58,6 +58,7 @@ class Service:
             self.engine.failed,
             limits.unread_bytes,
             lease=loaded.config.shared.lease if store.shared else None,
+            on_store_down=loaded.config.shared.on_store_down,
         )
         self.pausing = Pausing(loaded.pauses, paused, now, self.engine.query)
         self.engine.paused = self.pausing.paused

@@ -34,6 +34,7 @@ class StoreTable(Struct, frozen=True, kw_only=True):
     wait_replicas: Annotated[int, Meta(ge=0, le=100)] = 0
     allow_eviction: bool = False
     lease: str = LEASE_DEFAULT
+    on_store_down: Literal["open", "closed"] = "open"
 
 
 class Shared(Struct, frozen=True, kw_only=True):
@@ -45,6 +46,8 @@ class Shared(Struct, frozen=True, kw_only=True):
     allow_eviction: bool = False
     lease: float = 15.0
     """Seconds for which the limited places of a gate stay taken that is not heard of."""
+    on_store_down: Literal["open", "closed"] = "open"
+    """Whether workers that no limit applies to may start jobs after that."""
 
 
 class DaysTable(Struct, frozen=True, kw_only=True):

@@ -97,7 +97,7 @@ def test_how_long_may_be_kept(keep: str, seconds: float) -> None:
 
 UNIT = "write a number and a unit (ms, s, m, h, d, w), such as 90s, 1h30m or 14d"
 KNOWN = "this version knows timezone, uncovered, store, days, hours, fetch, resource, send, control"
-STORE_KEYS = "url, keep, prefix, password_file, wait_replicas, allow_eviction, lease"
+STORE_KEYS = "url, keep, prefix, password_file, wait_replicas, allow_eviction, lease, on_store_down"
 STORES = "sqlite:, sqlite:PATH, memory:, redis://, rediss://, unix://, redis+sentinel://, redis+cluster://"
 WRONG: dict[str, tuple[str, list[str]]] = {
     "an unknown table": ("[resources]\n", [f"resources: unknown table or key ({KNOWN})"]),

@@ -161,6 +161,33 @@ def test_a_gate_that_is_cut_off_gives_no_more_after_its_lease_and_recovers_by_it
             a.call("Fetch.Release", permit=running)
 
 
+def test_where_no_limit_applies_a_policy_says_whether_starts_go_on_without_the_store(
+    shared_redis: RedisServer, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        proxy = stack.enter_context(Proxy(shared_redis.port))
+        text = config(proxy.url, 3, new_prefix()).replace("[[fetch]]", 'on_store_down = "closed"\n[[fetch]]')
+        gate = stack.enter_context(GateProcess(tmp_path / "gate", config=text))
+        watch, client = stack.enter_context(gate.client()), stack.enter_context(gate.client())
+        watch.post("Fetch.Watch", more=True, worker="w", queues=["free"], session="w")
+        assert watch.reply()["open"]
+        proxy.put(Fault.CUT)
+        begin = time.monotonic()
+        closed = watch.reply()
+        took = time.monotonic() - begin
+        tell(f"cut off: closed after {took:.1f} s")
+        assert LEASE / 2 < took < TENFOLD * LEASE
+        reason = "the store is away, and on_store_down is 'closed'"
+        assert (closed["open"], closed["reason"]) == (False, reason)
+        assert client.call("Fetch.Check", worker="w", queues=["free"])["reason"] == reason
+        asked = client.call("Fetch.Acquire", worker="w", queues=["free"], session="s")
+        assert (asked["permit"], asked["reason"]) == (None, reason)
+        said(gate, reason, "why", "worker", "w")
+        proxy.put(Fault.NONE)
+        assert watch.reply()["open"], "it is told"
+        assert client.call("Fetch.Check", worker="w", queues=["free"])["open"]
+
+
 def test_a_gate_that_is_killed_keeps_its_places_until_it_is_back(shared_redis: RedisServer, tmp_path: Path) -> None:
     prefix = new_prefix()
     with ExitStack() as stack:
