@@ -202,6 +202,11 @@ class Engine:
     def _put(self, work: Work) -> None:
         self._inbox.append(work)
 
+    @property
+    def coming(self) -> int:
+        """How many works are with the writer, or will be after this round."""
+        return self.pending + len(self._inbox)
+
     def flush(self) -> None:
         """Give the writer everything that came since the last flush."""
         if self._inbox:

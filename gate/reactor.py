@@ -7,7 +7,8 @@ write.
 
 Who asks one thing at a time is served in the round in which it asks. Who sends several calls at once is put in a
 queue, of which a round serves some CALLS_A_ROUND calls, each connection in turn: a flood over a thousand connections
-delays a lone call by a fraction of a millisecond, and what is in the queue waits for others like it.
+delays a lone call by a fraction of a millisecond, and what is in the queue waits for others like it. It waits too while
+the store has enough to do (`busy`), so that a lone claim is in the next transaction.
 
 Limits, each with its own error: see `Limits`. A peer that does not read its answers is not read from, and after a
 while is closed; nobody else waits for it.
@@ -149,6 +150,9 @@ class Reactor:
         self._serve = serve
         self._end_round = end_round
         self._hung_up = hung_up
+        self.busy: Callable[[], bool] = lambda: False
+        """Whether so much waits for the store that those in the queue have to wait too: what they would add to it
+        delays whoever asks one thing at a time."""
         self._epoll = select.epoll()
         self._listeners: dict[int, socket.socket] = {}
         self._watched: dict[int, Callable[[], None]] = {}
@@ -167,7 +171,7 @@ class Reactor:
     async def run(self) -> None:
         """Serve until cancelled."""
         while True:
-            if self._queue:
+            if self._queue and not self.busy():
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(self._epoll.fileno())
@@ -312,7 +316,7 @@ class Reactor:
     def _serve_queue(self) -> None:
         """Give each its turn, until so many calls are served: whoever asks one thing meanwhile waits for no more."""
         left = CALLS_A_ROUND
-        while self._queue and left > 0:
+        while self._queue and left > 0 and not self.busy():
             connection = self._queue.popleft()
             connection.queued = False
             if not connection.closed:
@@ -325,11 +329,11 @@ class Reactor:
         before = connection.protocol.frames
         data, connection.later = connection.later, b""
         self._read(connection, data)
-        return connection.protocol.frames - before
+        return connection.protocol.frames - before - len(connection.todo)
 
     def _go_on(self, connection: Connection) -> int:
         before = len(connection.todo)
-        while connection.todo and not self._must_read(connection):
+        while connection.todo and not self.busy() and not self._must_read(connection):
             self._serve(connection, connection.todo.popleft())
         self.dirty.add(connection)
         return before - len(connection.todo)
@@ -345,13 +349,14 @@ class Reactor:
 
     def _read(self, connection: Connection, data: bytes) -> None:
         protocol = connection.protocol
-        frames = protocol.frames
+        frames, alone = protocol.frames, True
         for slot in protocol.receive(data):
             unread = protocol.made - connection.written > FEW_BYTES
-            if connection.todo or (unread and self._must_read(connection)):
+            if connection.todo or (not alone and self.busy()) or (unread and self._must_read(connection)):
                 connection.todo.append(slot)
             else:
                 self._serve(connection, slot)
+            alone = False
         if connection.begun is not None and (protocol.frames != frames or not protocol.begun):
             connection.begun.cancel()
             connection.begun = None

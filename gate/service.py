@@ -21,6 +21,10 @@ from gate.stores.base import Store
 from gate.timers import Timers
 from gate.writer import Work
 
+MOST_COMING = 32
+"""How many claims and the like may wait for the store before those who send several calls at once are left for later:
+about as many as one transaction takes without making anybody wait for long."""
+
 Aside = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 """Runs a function beside the event loop, and hands over what it returned, or the exception."""
 
@@ -83,6 +87,7 @@ class Service:
             self.sharing = Sharing(self.engine, self.fetch, self.pausing, reviews, self.flush)
         server = Server(about.version, self.engine, self.fetch, control, reviews)
         self.reactor = Reactor(limits, self.timers, now, server.serve, self.engine.flush, self._hung_up)
+        self.reactor.busy = lambda: self.engine.coming >= MOST_COMING
         reloader.take = self._take
 
     def flush(self) -> None:
