@@ -10,6 +10,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -233,3 +234,33 @@ def acquires(gate: GateProcess) -> int:
     """How often a place was asked for, by the gate's log."""
     words = [line.get("event", line.get("message", "")) for line in gate.log_lines()]
     return sum(str(text).startswith(("a place was given", "no place")) for text in words)
+
+
+@pytest.mark.skipif("GATE_REAL_MINUTES" not in os.environ, reason="takes two minutes: set GATE_REAL_MINUTES=1")
+def test_a_limit_by_the_hour_goes_from_eight_to_three_and_back_under_load(
+    postgres_server: PostgresServer, make_gate: MakeGate, tmp_path: Path
+) -> None:
+    """As a reload above, by the timetable alone: three in the next whole minute, eight before and after it."""
+    now = datetime.now(UTC)
+    smaller = (now + timedelta(seconds=85)).replace(second=0, microsecond=0)
+    greater = smaller + timedelta(minutes=1)
+    table = f'["daily {smaller:%H:%M}-{greater:%H:%M}: 3", "else: 8"]'
+    gate = make_gate(config=CONFIG.format(limit=table)).start()
+    with Rig(tmp_path, new_database(postgres_server), gate.socket) as rig:
+        for number in range(800):
+            rig.defer(str(number), 1.0)
+        start_workers(rig)
+        rig.until(lambda: len(rig.told("start")) >= 8, "eight run")
+        time.sleep((greater - datetime.now(UTC)).total_seconds() + 2.0)
+        found = events(rig)
+    begin, end = smaller.timestamp(), greater.timestamp()
+    assert max(event.running for event in found if event.at < begin) == 8
+    within = [event for event in found if begin < event.at < end]
+    assert {event.what for event in within[:5]} == {"end"}, "the first five places that came free were not given again"
+    assert max(event.running for event in within if event.what == "start") == 3
+    followed = [event.at - end for event in found if event.what == "start" and event.at > end][:5]
+    tell(f"a limit from 3 to 8 by the hour: five more jobs started after {max(followed) * 1000:.0f} ms (goal 200 ms)")
+    assert max(followed) < 0.2 * TENFOLD
+    ends = {event.key for event in found if event.what == "end"}
+    started = {event.key for event in found if event.what == "start" and event.at < end - 2.0}
+    assert started <= ends, "no job was killed"
