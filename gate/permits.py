@@ -25,9 +25,9 @@ GRACE_SECONDS = 2.0
 AWAY_SECONDS = 30.0
 """How long places stay taken of a worker that does not come back while others of its living process do. It may be busy
 in an event loop of its own; procrastinate takes it for stalled after as long."""
-REUSE_SECONDS = 0.05
+REUSE_SECONDS = 0.1
 """How long a permit may serve one job after another. Whoever makes a limit smaller, or begins to wait, meanwhile sees
-jobs start for as long: half of what an override may take to be felt."""
+jobs start for as long as an override may take to be felt (design 5.2)."""
 MOST = 10_000
 """How many permits and waiters there may be over all."""
 MOST_OF_PROCESS = 1_000

@@ -94,9 +94,9 @@ class Permits:
 
     def ended(self, permit: str, job: Job) -> None:
         """A job is finished, or is to be tried again, says the task to which this permit was given for some job."""
-        place = self._places.held.get(permit)
-        if place is not None and place.job == str(job.id):
-            self._jobs.pop(permit, None)
+        mine = self._jobs.get(permit)
+        if mine is not None and mine.id == job.id:
+            del self._jobs[permit]
             if self._places.done(permit):
                 self.place_told()
 

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,9 +19,12 @@ from tests.support.gate_process import GateProcess
 from tests.support.procrastinate_app import Bench as App
 from tests.support.procrastinate_app import new_database
 
-JOBS_PER_SECOND = 150
-"""Jobs are deferred beforehand: as many as a worker runs in the time, or so."""
-FEWEST = 30
+JOBS_PER_SECOND = 300
+"""As many as a worker runs in the time, or so."""
+START_SECONDS = 1.0
+"""A worker that begins may miss that a job was deferred during its first fetch, and polls once a minute."""
+A_TURN = 100
+"""Jobs that a worker runs before it is the next one's turn."""
 CONFIG = """
 [[fetch]]
 name = "limited"
@@ -55,24 +58,46 @@ def servers(bench: Bench) -> Iterator[Servers]:
         database.close()
 
 
-def measure(running: Servers, queue: str, seconds: float, *, gated: bool = True) -> Result:
-    """From start to start of jobs of a queue. The limit is that of queue "a"; not `gated`, nobody is asked."""
-    socket = running.gate.socket if gated else None
-    count = max(int(seconds * JOBS_PER_SECOND), FEWEST)
-    return asyncio.run(_run(socket, new_database(running.database), queue, count))
+def measure(running: Servers, seconds: float) -> dict[str, Result]:
+    """From start to start of jobs, by kind of worker: with a limit, with hours only, and without a gate.
+
+    All three live on one database and take turns of a tenth of a second or so, so that what else the machine does
+    counts for all of them.
+    """
+    turns = max(int(seconds * JOBS_PER_SECOND / A_TURN), 2)
+    return asyncio.run(_measure(running.gate.socket, new_database(running.database), turns))
 
 
-async def _run(socket: Path | None, dsn: str, queue: str, count: int) -> Result:
-    app = App(socket, dsn)
-    async with app.app.open_async():
-        jobs: list[dict[str, Any]] = [{"key": str(number)} for number in range(count)]
-        await app.job.configure(queue=queue).batch_defer_async(*jobs)
-        cpu = time.process_time()
-        async with app.worker(queues=[queue]):
-            await app.until(lambda: len(app.ended) == count)
-            cpu = time.process_time() - cpu
-    starts = sorted(app.started.values())
-    taken = sorted((after - before) * 1e6 for before, after in pairwise(starts))
-    return Result(
-        len(taken), starts[-1] - starts[0], taken[len(taken) // 2], taken[int(len(taken) * 0.99)], cpu * 1e6 / count
-    )
+async def _measure(socket: Path, dsn: str, turns: int) -> dict[str, Result]:
+    queues = {"limited": "a", "gated": "b", "no gate": "c"}
+    apps = {kind: App(None if kind == "no gate" else socket, dsn) for kind in queues}
+    taken: dict[str, list[float]] = {kind: [] for kind in queues}
+    cpu = dict.fromkeys(queues, 0.0)
+    async with AsyncExitStack() as stack:
+        for kind, app in apps.items():
+            await stack.enter_async_context(app.app.open_async())
+            await stack.enter_async_context(app.worker(queues=[queues[kind]]))
+        await asyncio.sleep(START_SECONDS)
+        for turn in range(turns + 1):
+            for kind, app in list(apps.items())[:: 1 if turn % 2 else -1]:
+                begin = time.process_time()
+                found = await _take_turn(app, queues[kind])
+                if turn:  # the first one warms up
+                    taken[kind] += found
+                    cpu[kind] += time.process_time() - begin
+    return {kind: _result(sorted(found), cpu[kind]) for kind, found in taken.items()}
+
+
+async def _take_turn(app: App, queue: str) -> list[float]:
+    """Microseconds from start to start of empty jobs."""
+    app.started.clear()
+    app.ended.clear()
+    jobs: list[dict[str, Any]] = [{"key": str(number)} for number in range(A_TURN)]
+    await app.job.configure(queue=queue).batch_defer_async(*jobs)
+    await app.until(lambda: len(app.ended) == A_TURN)
+    return [(after - before) * 1e6 for before, after in pairwise(sorted(app.started.values()))]
+
+
+def _result(taken: list[float], cpu: float) -> Result:
+    count = len(taken)
+    return Result(count, sum(taken) / 1e6, taken[count // 2], taken[int(count * 0.99)], cpu * 1e6 / count)

@@ -3,7 +3,6 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -167,14 +166,9 @@ class Rounds:
 
     def _permits(self) -> None:
         with permits.servers(self._bench) as running:
-            measure = partial(permits.measure, running, seconds=self._bench.pace.seconds)
-            self._turn(
-                ("limited", lambda: measure("a")),
-                ("gated", lambda: measure("b")),
-                ("no gate", lambda: measure("b", gated=False)),
-                what="job",
-                shape=Shape(1),
-            )
+            self._say("empty jobs of procrastinate workers")
+            for kind, result in permits.measure(running, self._bench.pace.seconds).items():
+                self.samples[Key("job", kind, Shape(1))].append(result)
 
 
 def _later(measure: Callable[..., Result], *arguments: str | int | Shape | Target | Path) -> Callable[[], Result]:
