@@ -21,7 +21,7 @@ from gate.stores.base import Store
 from gate.timers import Timers
 from gate.writer import Work
 
-MOST_COMING = 32
+MOST_COMING = 16
 """How many claims and the like may wait for the store before those who send several calls at once are left for later:
 about as many as one transaction takes without making anybody wait for long."""
 

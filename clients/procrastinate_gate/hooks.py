@@ -1,8 +1,7 @@
 """The methods that stand in front of those of one app and of its job manager."""
 
 import asyncio
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -74,7 +73,8 @@ class Hooks:
     async def fetch_job(self, queues: Iterable[str] | None, *args: Any, **named: Any) -> Job | None:
         asked = None if queues is None else list(queues)
         worker = self._this_worker()
-        with worker.fetching():
+        worker.waking.fetch_begins()
+        try:
             leave = await worker.decide(asked, self._list_queues)
             _permit.set(leave.permit)
             job: Job | None = None
@@ -87,14 +87,20 @@ class Hooks:
             if job is None:
                 await worker.found_nothing(self._list_queues)
             return job
+        finally:
+            worker.waking.fetch_ends()
 
     async def finish_job(self, job: Job, *args: Any, **named: Any) -> None:
-        with _ending(job):
+        try:
             await self._finish_job(job, *args, **named)
+        finally:
+            _has_ended(job)
 
     async def retry_job(self, job: Job, *args: Any, **named: Any) -> None:
-        with _ending(job):
+        try:
             await self._retry_job(job, *args, **named)
+        finally:
+            _has_ended(job)
 
     async def listen_for_jobs(self, *, on_notification: NotificationCallback, **named: Any) -> None:
         if (worker := _worker.get()) is not None:
@@ -136,15 +142,11 @@ class Hooks:
         return await self._manager.list_queues_async(status="todo")
 
 
-@contextmanager
-def _ending(job: Job) -> Generator[None]:
+def _has_ended(job: Job) -> None:
     """The place of a job that ends is free, also when the database cannot be told of it."""
-    try:
-        yield
-    finally:
-        worker, permit = _worker.get(), _permit.get()
-        if worker is not None and permit is not None:
-            worker.permits.ended(permit, job)
+    worker, permit = _worker.get(), _permit.get()
+    if worker is not None and permit is not None:
+        worker.permits.ended(permit, job)
 
 
 _closing: set[asyncio.Task[None]] = set()

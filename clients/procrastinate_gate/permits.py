@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import os
+from functools import partial
+from typing import Any
 
 from msgspec import Struct
 from procrastinate.jobs import Job
@@ -17,7 +19,7 @@ log = logging.getLogger("procrastinate_gate")
 
 
 FOLLOW_SECONDS = 0.05
-"""After this a job's task is looked for; most empty jobs have ended before."""
+"""After this, or twice as long, a job's task is looked for; most short jobs have ended before."""
 
 
 class Leave(Struct, frozen=True, kw_only=True):
@@ -45,6 +47,10 @@ class Permits:
         self._places = Places(worker, socket=socket, late=waking.wake)
         self._jobs: dict[str, Job] = {}
         """What was fetched with each permit, until it is said to have ended."""
+        self._fetched: dict[str, Job] = {}
+        self._to_follow: dict[str, Job] = {}
+        """What was fetched lately, and what is to be followed next: a timer for each job would cost too much."""
+        self._following: asyncio.TimerHandle | None = None
         self._waits = False
         """Whether the gate may keep a place for this worker later on, since it was not given all that it asked for."""
         self._problem = ""
@@ -90,7 +96,9 @@ class Permits:
         else:
             self._places.bind(leave.permit, job.queue, str(job.id))
             self._jobs[leave.permit] = job
-            asyncio.get_running_loop().call_later(FOLLOW_SECONDS, self._follow, leave.permit, job)
+            self._fetched[leave.permit] = job
+            if self._following is None:
+                self._follow_soon()
 
     def ended(self, permit: str, job: Job) -> None:
         """A job is finished, or is to be tried again, says the task to which this permit was given for some job."""
@@ -100,17 +108,26 @@ class Permits:
             if self._places.done(permit):
                 self.place_told()
 
-    def _follow(self, permit: str, job: Job) -> None:
-        """A job still runs, or was never said to have ended: procrastinate says nothing of one whose result cannot be
-        written to the log. With its task it ends, whatever happens in it.
+    def _follow_soon(self) -> None:
+        self._following = asyncio.get_running_loop().call_later(FOLLOW_SECONDS, self._follow)
+
+    def _follow(self) -> None:
+        """Jobs that still run, or were never said to have ended: procrastinate says nothing of one whose result cannot
+        be written to the log. With its task a job ends, whatever happens in it.
         """
-        if self._jobs.get(permit) is not job:
-            return
-        name = f"process job {job.task_name}[{job.id}]"
-        for task in asyncio.all_tasks():
-            if task.get_name() == name:
-                task.add_done_callback(lambda _: self._task_ended(permit, job))
-                return
+        running = {permit: job for permit, job in self._to_follow.items() if self._jobs.get(permit) is job}
+        tasks = {task.get_name(): task for task in asyncio.all_tasks()} if running else {}
+        for permit, job in running.items():
+            task = tasks.get(f"process job {job.task_name}[{job.id}]")
+            if task is None:
+                self._task_ended(permit, job)
+            else:
+                task.add_done_callback(partial(self._task_done, permit, job))
+        self._to_follow, self._fetched, self._following = self._fetched, {}, None
+        if self._to_follow:
+            self._follow_soon()
+
+    def _task_done(self, permit: str, job: Job, _: asyncio.Task[Any]) -> None:
         self._task_ended(permit, job)
 
     def _task_ended(self, permit: str, job: Job) -> None:
@@ -127,6 +144,8 @@ class Permits:
 
     async def close(self) -> None:
         """The worker has ended, and so have its jobs."""
+        if self._following is not None:
+            self._following.cancel()
         await self._places.close()
 
 

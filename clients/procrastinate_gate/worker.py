@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from gate.errors import GateError
@@ -59,15 +58,6 @@ class GatedWorker:
         """The last verdict that was logged."""
 
     # ---- a fetch
-
-    @contextmanager
-    def fetching(self) -> Generator[None]:
-        """While the worker fetches."""
-        self.waking.fetch_begins()
-        try:
-            yield
-        finally:
-            self.waking.fetch_ends()
 
     async def decide(self, queues: list[str] | None, list_queues: ListQueues) -> Leave:
         """What this fetch may take; `permits.fetched` ends it. It waits `timeout` seconds for the gate at most."""

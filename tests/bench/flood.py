@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,8 +84,8 @@ def polite(client: RawClient, ask: Callable[[RawClient], None], seconds: float) 
 
 
 @contextmanager
-def flood(target: Target, shape: Shape, seconds: float, *, claims: bool) -> Iterator[Callable[[], int]]:
-    """Others ask for `seconds`; what is given waits for their end, and says how many answers they got."""
+def flood(target: Target, shape: Shape, seconds: float, *, claims: bool) -> Iterator["Flood"]:
+    """Others ask for `seconds`, from when all of them are connected."""
     order = Order(
         socket=str(target.socket),
         connections=shape.connections,
@@ -98,18 +99,28 @@ def flood(target: Target, shape: Shape, seconds: float, *, claims: bool) -> Iter
     )
     command = [sys.executable, "-m", "tests.bench.loadgen", json.dumps(order._asdict())]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-    def end() -> int:
-        out, _ = process.communicate(timeout=seconds + 60)
-        assert process.returncode == 0, "the flood was turned away"
-        found: dict[str, int] = json.loads(out)
-        return found["calls"]
-
     try:
-        yield end
+        yield Flood(process)
     finally:
         process.kill()
         process.wait()
+
+
+class Flood(NamedTuple):
+    """A process that floods."""
+
+    process: "subprocess.Popen[str]"
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def end(self) -> int:
+        """Wait for it; how many answers it got."""
+        out, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, "the flood was turned away"
+        found: dict[str, int] = json.loads(out)
+        return found["calls"]
 
 
 def measure(
@@ -117,14 +128,17 @@ def measure(
 ) -> Found:
     """A polite client alone, and beside a flood that has begun."""
     with RawClient(target.socket) as client:
+        while client.call("Control.Status", limit=0)["connections"] > 1:  # of a flood before this one
+            threading.Event().wait(0.01)
         polite(client, ask, 0.2)
         idle = polite(client, ask, seconds)
-        with flood(target, shape, seconds + 1.5, claims=claims) as end:
+        with flood(target, shape, seconds + 1.5, claims=claims) as others:
             while client.call("Control.Status", limit=0)["connections"] <= shape.connections:
+                if not others.running:  # it was over before that could be seen: nothing is known
+                    return Found(idle, Wait(inf, inf, 0), others.end())
                 threading.Event().wait(0.01)
             flooded = polite(client, ask, seconds)
-            others = end()
-    return Found(idle, flooded, others)
+            return Found(idle, flooded, others.end())
 
 
 def main() -> None:
