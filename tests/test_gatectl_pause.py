@@ -133,7 +133,7 @@ def test_a_scheduler_lists_and_learns_what_it_missed(gate: GateProcess) -> None:
         hourly, paused = answer["reviews"]
         assert hourly == {
             "schedule": "hourly", "catch_up": "latest", "since": answer["now"], "known": [], "again": [],
-            "paused": None,
+            "paused": None, "back": None,
         }  # fmt: skip
         assert instant(paused["paused"]) > datetime.now(UTC) + timedelta(days=365)
         client.claim("hourly", minute(), token="t")
